@@ -1,6 +1,7 @@
 //! The folder of one session's copies: links and compressed files, and the list that says which of them count.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -9,16 +10,21 @@ use std::sync::MutexGuard;
 
 use rustix::io::Errno;
 
-use super::list::{BUFFER_BYTES, Copy, List, Stamp, open};
-use super::{HeldFile, Key};
+use super::list::{BUFFER_BYTES, Copy, List, Stamp, is_transcript, open};
+use super::restoring::{KeptFrom, Relocating};
+use super::{HeldFile, Key, MissingTurns};
 use crate::files::durable::{self, NewFile};
 use crate::files::identity::{Hashed, sha256};
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
+use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
+use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::parts::{Part, is_lines, whole_lines};
+use crate::transcript::record::line_text;
+use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 
 /// The list's own file.
@@ -27,18 +33,32 @@ pub(super) const LIST: &str = "kept.json";
 /// The list while it is written.
 const NEW_LIST: &str = "kept.json.new";
 
+/// How much of a copy is looked at for the folder that its records name, in bytes.
+const BEGINNING_BYTES: u64 = 1024 * 1024;
+
 /// How much effort goes into compressing: zstd's own default, some 300 MB/s.
 const LEVEL: i32 = 3;
+
+/// What is known of the file that is linked or copied, if it is the transcript.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// [`Copy::folder`].
+    pub(super) folder: String,
+    /// [`Copy::turns`].
+    pub(super) turns: Option<u64>,
+}
 
 /// The folder of one session's copies.
 pub(super) struct Folder<'a> {
     pub(super) path: PathBuf,
     pub(super) list: List,
     has_changed: bool,
+    /// What [`Folder::best`] has found, because it may have to read all copies.
+    best: RefCell<BTreeMap<String, Option<(usize, u64)>>>,
     /// Files that are no longer listed, to be deleted once the list on disk says so.
     dropped: Vec<String>,
     /// Keeps others from the session. `None` for readers of all sessions.
-    _locked: Option<MutexGuard<'a, ()>>,
+    locked: Option<MutexGuard<'a, ()>>,
 }
 
 impl<'a> Folder<'a> {
@@ -73,8 +93,9 @@ impl<'a> Folder<'a> {
             path: path.to_owned(),
             list,
             has_changed: false,
+            best: RefCell::default(),
             dropped: Vec::new(),
-            _locked: locked,
+            locked,
         }
     }
 
@@ -90,8 +111,8 @@ impl<'a> Folder<'a> {
     }
 
     /// As [`Folder::open_to_change`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder
-    /// whose list is damaged is set aside, and the session is kept anew. The session is locked already.
-    pub(super) fn make(path: &Path, key: &Key) -> Result<Self, TranscriptError> {
+    /// whose list is damaged is set aside, and the session is kept anew.
+    pub(super) fn make(path: &Path, key: &Key, locked: MutexGuard<'a, ()>) -> Result<Self, TranscriptError> {
         let opened = match Self::open_to_change(path, None) {
             Err(TranscriptError::Unreadable {
                 why: why @ Unreadable::Damaged(_),
@@ -102,7 +123,7 @@ impl<'a> Folder<'a> {
             }
             opened => opened?,
         };
-        let folder = match opened {
+        let mut folder = match opened {
             Some(folder) => folder,
             None => {
                 let made = durable::make_folders(path);
@@ -113,6 +134,7 @@ impl<'a> Folder<'a> {
                 folder
             }
         };
+        folder.locked = Some(locked);
         // Copies that are not listed are what a kill left.
         let swept = || folder.unlisted()?.iter().try_for_each(fs::remove_file);
         swept().map_err(TranscriptError::io("clean up the folder", path))?;
@@ -166,7 +188,7 @@ impl<'a> Folder<'a> {
         }
         let looked = path.symlink_metadata().and_then(|_| {
             // zstd may accept a file that is cut off.
-            if copy.is_link() || !self.is_whole(copy) {
+            if copy.is_link() || !self.is_whole(copy)? {
                 return Ok(copy.is_link());
             }
             let mut text = Hashed::new(open(&path, copy)?.take(copy.bytes));
@@ -175,8 +197,7 @@ impl<'a> Folder<'a> {
         });
         match looked {
             Ok(is_as_listed) => Ok(is_as_listed),
-            // Only the system's errors have a number: the others say what is wrong with the content.
-            Err(error) if is_absence(&error) || error.raw_os_error().is_none() => Ok(false),
+            Err(error) if is_damage(&error) => Ok(false),
             Err(error) => Err(TranscriptError::io("read", &path)(error)),
         }
     }
@@ -284,55 +305,68 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// Whether the transcript is in another folder now than when it was kept last. Then it may begin differently, because a move
-    /// changes the folders that its records name.
-    pub(super) fn was_moved(&self, now: Option<&str>) -> bool {
-        !self.list.folder.is_empty() && now.is_some_and(|now| now != self.list.folder)
-    }
-
-    /// Records that the transcript is kept as it is now, in this folder below the root; and if it is copied, how many turns were
-    /// acknowledged on it.
-    pub(super) fn note_kept(&mut self, folder: Option<&str>, copied: Option<Option<u64>>) {
-        let folder = folder.unwrap_or(&self.list.folder).to_owned();
-        let turns = copied.unwrap_or(self.list.turns);
-        self.has_changed |= folder != self.list.folder || turns != self.list.turns;
-        (self.list.folder, self.list.turns) = (folder, turns);
-    }
-
     /// Records that the copies stay only for the sessions that continue this one.
     pub(super) fn release(&mut self) {
         self.has_changed |= !std::mem::replace(&mut self.list.released, true);
     }
 
-    /// How many acknowledged turns are later than the copy to restore, if that is known. A link has what the agent appended, so
-    /// none are.
-    pub(super) fn turns_behind(&self, acknowledged: u64) -> Result<Option<u64>, TranscriptError> {
+    /// How many acknowledged turns are later than the copy to restore. `None` if no copy of the transcript can be used.
+    pub(super) fn turns_behind(&self, acknowledged: u64) -> Result<Option<MissingTurns>, TranscriptError> {
         let best = self.best_transcript()?;
-        Ok(best.and_then(|(copy, _)| match copy.is_link() {
-            true => Some(0),
-            false => self.list.turns.map(|turns| acknowledged.saturating_sub(turns)),
+        Ok(best.map(|(copy, _)| match copy.turns {
+            // It has what the agent appended.
+            _ if copy.is_link() || acknowledged == 0 => MissingTurns::Known(0),
+            Some(turns) => MissingTurns::Known(acknowledged.saturating_sub(turns)),
+            None => MissingTurns::Unknown,
         }))
     }
 
     /// The name of the transcript, if it is kept.
     pub(super) fn transcript(&self) -> Option<&str> {
         let mut names = self.list.files.keys().map(String::as_str);
-        names.find(|name| !name.contains('/'))
+        names.find(|name| is_transcript(name))
     }
 
     /// What reads its transcript.
     pub(super) fn dialect(&self) -> &'static dyn Dialect {
-        let name = self.transcript().unwrap_or_default();
-        Format::of_file(&self.list.folder, name, &self.list.upstream_id).dialect()
+        let transcripts = self.copies().filter(|(name, _)| is_transcript(name));
+        // An agent keeps all of them in folders of one kind.
+        let (folder, name) = transcripts
+            .last()
+            .map_or(("", ""), |(name, copy)| (copy.folder.as_str(), name));
+        Format::of_file(folder, name, &self.list.upstream_id).dialect()
     }
 
     /// The session that its transcript continues by reference.
     pub(super) fn base(&self) -> Result<Option<String>, TranscriptError> {
+        let dialect = self.dialect();
+        let best = match dialect.can().by_reference {
+            true => self.best_transcript()?,
+            false => None,
+        };
+        let Some((copy, bytes)) = best else {
+            return Ok(None);
+        };
+        let base = dialect.base(&mut self.text(copy, bytes)?);
+        base.map_err(TranscriptError::io("read a copy in", &self.path))
+    }
+
+    /// Where the copy of the transcript is from that would be restored. `None` if no copy can be used.
+    pub(super) fn kept_from(&self) -> Result<Option<KeptFrom>, TranscriptError> {
         let Some((copy, bytes)) = self.best_transcript()? else {
             return Ok(None);
         };
-        let base = self.dialect().base(&mut self.text(copy, bytes)?);
-        base.map_err(TranscriptError::io("read a copy in", &self.path))
+        let cwd = first_cwd(self.text(copy, bytes.min(BEGINNING_BYTES))?);
+        Ok(Some(KeptFrom {
+            folder: PathBuf::from(&copy.folder),
+            cwd: cwd.map_err(TranscriptError::io("read", &self.path))?,
+        }))
+    }
+
+    /// What the records of the transcript are to name.
+    pub(super) fn relocation(&self, relocation: Relocating<'_>) -> Result<Relocation, TranscriptError> {
+        self.kept_from()?
+            .map_or_else(|| Ok(Relocation::default()), |from| relocation(&from))
     }
 
     /// The copy of the transcript to restore, as [`Folder::best`].
@@ -342,29 +376,64 @@ impl<'a> Folder<'a> {
 
     /// The copy of a file to restore, and how many bytes of its text count. For files of lines that is the copy with most lines:
     /// agents only append lines, so one with fewer has lost something, and a move changes their length. Otherwise, and of several
-    /// with as many lines, it is the newest.
+    /// with as many lines, it is the newest. A damaged copy counts only if all are damaged.
+    ///
+    /// # Errors
+    /// The system's error: a copy that cannot be read now may be the best.
     pub(super) fn best(&self, name: &str) -> Result<Option<(&Copy, u64)>, TranscriptError> {
+        let copies = self.list.files.get(name).map_or(&[][..], Vec::as_slice);
+        let known = self.best.borrow().get(name).copied();
+        let best = match known {
+            Some(best) => best,
+            None => self.find_best(name, copies)?,
+        };
+        self.best.borrow_mut().insert(name.to_owned(), best);
+        Ok(best.map(|(index, bytes)| (&copies[index], bytes)))
+    }
+
+    fn find_best(&self, name: &str, copies: &[Copy]) -> Result<Option<(usize, u64)>, TranscriptError> {
         let mut usable = Vec::new();
-        for copy in self.list.files.get(name).into_iter().flatten() {
-            match copy.is_link() {
-                true => usable.push((copy, text_bytes(&self.path.join(&copy.file), name)?)),
-                false if self.is_whole(copy) => usable.push((copy, copy.bytes)),
-                false => {}
-            }
+        for (index, copy) in copies.iter().enumerate() {
+            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (index, bytes)));
         }
         if usable.len() < 2 || !is_lines(Path::new(name)) {
             return Ok(usable.pop());
         }
-        // A copy that cannot be read has no lines, and one that is damaged those before the damage.
-        let lines = |(copy, bytes): &(&Copy, u64)| {
-            let mut lines = Lines::new(self.text(copy, *bytes).ok()?, 0);
-            let mut count = 0_u64;
-            while let Ok(Some(_)) = lines.next_line() {
-                count += 1;
+        let mut best = None;
+        for (index, bytes) in usable {
+            let lines = self.count_lines(&copies[index], bytes)?;
+            best = best.max(Some((lines, index, bytes)));
+        }
+        Ok(best.map(|(_, index, bytes)| (index, bytes)))
+    }
+
+    /// How many bytes of a copy's text count. `None` if its file is missing or cut off.
+    fn usable_bytes(&self, name: &str, copy: &Copy) -> Result<Option<u64>, TranscriptError> {
+        let path = self.path.join(&copy.file);
+        if !copy.is_link() {
+            let is_whole = self
+                .is_whole(copy)
+                .map_err(TranscriptError::io("look at", &path))?;
+            return Ok(is_whole.then_some(copy.bytes));
+        }
+        match text_bytes(&path, name) {
+            Err(error) if error.is_absence() => Ok(None),
+            bytes => bytes.map(Some),
+        }
+    }
+
+    /// How many lines a copy has before any damage, preceded by whether it has no damage.
+    fn count_lines(&self, copy: &Copy, bytes: u64) -> Result<(bool, u64), TranscriptError> {
+        let mut lines = Lines::new(self.text(copy, bytes)?, 0);
+        let mut count = 0;
+        loop {
+            match lines.next_line() {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => return Ok((lines.offset() == bytes, count)),
+                Err(error) if is_damage(&error) => return Ok((false, count)),
+                Err(error) => return Err(TranscriptError::io("read", &self.path.join(&copy.file))(error)),
             }
-            Some(count)
-        };
-        Ok(usable.into_iter().max_by_key(lines))
+        }
     }
 
     /// A text that changes whenever something else would be read from the copies.
@@ -381,109 +450,175 @@ impl<'a> Folder<'a> {
     }
 
     /// Links a file of the agent's. Returns whether the file is known to be shorter than before.
-    pub(super) fn link(&mut self, part: &Part) -> Result<bool, TranscriptError> {
-        let failed = |error| TranscriptError::io("look at", &part.path)(error);
-        let stamp = Stamp::of(&part.path).map_err(failed)?;
+    pub(super) fn link(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
+        let stamp = Stamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
         let newest = self.list.files.get(&part.name).and_then(|copies| copies.last());
         let newest = newest.cloned();
         match &newest {
-            Some(link) if link.is_link() => {
-                if self.stamp(link).is_some_and(|own| own.is_same_file(&stamp)) {
-                    return Ok(stamp.bytes < link.bytes);
-                }
-                // The agent has replaced the file.
-                self.pack_link(&part.name, link)?;
+            Some(copy) if self.is_link_to(copy, &stamp) || copy.source == stamp => {
+                let folder = origin.folder.clone();
+                self.put(
+                    &part.name,
+                    Copy {
+                        folder,
+                        ..copy.clone()
+                    },
+                );
+                return Ok(copy.is_link() && stamp.bytes < copy.bytes);
             }
-            Some(copy) if copy.source == stamp => return Ok(false),
             // The agent no longer writes to a file that it compressed.
-            Some(_) if part.packed => return Ok(false),
+            Some(copy) if part.packed && !copy.is_link() => return Ok(false),
             Some(_) | None => {}
         }
         if part.packed {
-            return self.pack(part);
+            return self.pack(part, origin);
         }
-        match self.add_link(part)? {
-            true => Ok(false),
-            // It is copied when the session is closed, or within a day.
-            false if newest.is_some() => Ok(false),
-            false => self.pack(part),
-        }
-    }
-
-    /// Adds a link to a file of the agent's. Returns false if its file system has no links.
-    pub(super) fn add_link(&mut self, part: &Part) -> Result<bool, TranscriptError> {
-        let failed = |error| TranscriptError::io("link", &part.path)(error);
-        let stamp = Stamp::of(&part.path).map_err(failed)?;
+        self.pack_other_links(part, &stamp)?;
         let file = self.new_file("link");
         match durable::link(&part.path, &self.path.join(&file)) {
             Ok(()) => {
+                self.drop_links(&part.name);
                 let link = Copy {
                     file,
                     bytes: stamp.bytes,
                     source: stamp,
+                    folder: origin.folder.clone(),
                     ..Copy::default()
                 };
                 self.put(&part.name, link);
-                Ok(true)
+                Ok(false)
             }
-            Err(error) if can_never_link(&error) => Ok(false),
-            Err(error) => Err(failed(error)),
+            // It is copied when the session is closed, or within a day.
+            Err(error) if can_never_link(&error) && newest.is_some() => Ok(false),
+            Err(error) if can_never_link(&error) => self.pack(part, origin),
+            Err(error) => Err(TranscriptError::io("link", &part.path)(error)),
         }
     }
 
-    /// Copies what only a link holds, because the file is not among these parts or was replaced, and deletes those links.
-    pub(super) fn pack_links(&mut self, parts: &[Part]) -> Result<(), TranscriptError> {
-        let is_shared = |name: &str, link: &Copy| {
-            let there = parts.iter().filter(|part| part.name == name);
-            let mut there = there.filter_map(|part| Stamp::of(&part.path).ok());
-            let own = self.stamp(link);
-            there.any(|there| own.is_some_and(|own| own.is_same_file(&there)))
-        };
-        let links = self.links().filter(|(name, link)| !is_shared(name, link));
+    /// Copies the part of a file that no copy has yet, and deletes its links. Returns whether the file does not continue its newest
+    /// copy. If that fails, the links stay.
+    pub(super) fn pack(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
+        let stamp = Stamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+        self.pack_other_links(part, &stamp)?;
+        let is_rewritten = self.copy(part, origin)?;
+        self.drop_links(&part.name);
+        Ok(is_rewritten)
+    }
+
+    /// Copies all links of files for which `is_there` is false, and deletes them. `turns` is [`Copy::turns`] of the transcript.
+    pub(super) fn pack_links(
+        &mut self,
+        turns: Option<u64>,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<(), TranscriptError> {
+        let links = self.links().filter(|(name, _)| !is_there(name));
         let links: Vec<(String, Copy)> = links
             .map(|(name, link)| (name.to_owned(), link.clone()))
             .collect();
-        let packed = links.iter().map(|(name, link)| self.pack_link(name, link));
-        // The others are packed even if one fails.
-        packed.fold(Ok(()), Result::and)
+        let mut packed = Ok(());
+        for (name, link) in links {
+            let turns = turns.filter(|_| is_transcript(&name));
+            // The others are packed even if one fails.
+            packed = packed.and(self.pack_link(&name, &link, turns));
+        }
+        packed
     }
 
-    /// Copies what a link holds, and deletes the link.
-    fn pack_link(&mut self, name: &str, link: &Copy) -> Result<(), TranscriptError> {
-        let path = self.path.join(&link.file);
-        if path.symlink_metadata().is_ok() {
-            self.pack(&Part {
-                bytes: text_bytes(&path, name)?,
-                path,
-                name: name.to_owned(),
-                packed: false,
-                known_as: None,
-            })?;
-            // It has everything that the agent wrote, which may be more than was acknowledged.
-            self.list.turns = None;
+    /// Copies links of this file's name to other files, which the agent replaced by this one. A link is not copied if this file has
+    /// all of it.
+    fn pack_other_links(&mut self, part: &Part, stamp: &Stamp) -> Result<(), TranscriptError> {
+        let links = self
+            .links()
+            .filter(|(name, link)| *name == part.name && !self.is_link_to(link, stamp));
+        let links: Vec<Copy> = links.map(|(_, link)| link.clone()).collect();
+        for link in links {
+            if !self.is_continued_by(&link, part)? {
+                // The agent may have stopped writing to it before the turns were acknowledged.
+                self.pack_link(&part.name, &link, None)?;
+            }
         }
-        self.drop_links(name);
         Ok(())
     }
 
-    /// Copies the part of a file that no copy has yet. Returns true if the file does not continue its last copy.
-    pub(super) fn pack(&mut self, part: &Part) -> Result<bool, TranscriptError> {
+    fn pack_link(&mut self, name: &str, link: &Copy, turns: Option<u64>) -> Result<(), TranscriptError> {
+        if let Some(bytes) = self.usable_bytes(name, link)? {
+            let part = Part {
+                path: self.path.join(&link.file),
+                name: name.to_owned(),
+                bytes,
+                packed: false,
+                known_as: None,
+            };
+            let folder = link.folder.clone();
+            self.copy(&part, &Origin { folder, turns })?;
+        }
+        self.drop_copies(name, |copy| copy.file == link.file);
+        Ok(())
+    }
+
+    /// Whether a copy is a link to the file in this state.
+    fn is_link_to(&self, copy: &Copy, file: &Stamp) -> bool {
+        copy.is_link() && self.stamp(copy).is_some_and(|own| own.is_same_file(file))
+    }
+
+    /// Whether a file has all lines of a copy, apart from the folder that its records name: a move changes that.
+    fn is_continued_by(&self, copy: &Copy, part: &Part) -> Result<bool, TranscriptError> {
+        let bytes = self.usable_bytes(&part.name, copy)?;
+        let Some(bytes) = bytes.filter(|_| is_lines(Path::new(&part.name))) else {
+            return Ok(false);
+        };
+        let ours = self.text(copy, bytes)?;
+        let failed = |error| TranscriptError::io("compare", &part.path)(error);
+        let theirs = part.open().map_err(failed)?.take(part.bytes);
+        match begin_alike(ours, BufReader::with_capacity(BUFFER_BYTES, theirs)) {
+            Err(error) if is_damage(&error) => Ok(false),
+            alike => alike.map_err(failed),
+        }
+    }
+
+    /// Copies the part of a file that no copy has yet. Deletes the copies that the file continues under another folder's name.
+    /// Returns whether the file does not continue its newest copy.
+    fn copy(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
         let failed = |error| TranscriptError::io("copy", &part.path)(error);
         let stamp = Stamp::of(&part.path).map_err(failed)?;
-        let mut copies = self.list.files.get(&part.name).into_iter().flatten();
-        let newest = copies.rfind(|copy| !copy.is_link()).cloned();
-        let is_rewritten = newest.is_some();
-        let newest = newest.filter(|copy| self.is_whole(copy) && copy.bytes <= part.bytes);
-        let grown = newest.map_or(Ok(None), |copy| self.extended(copy, part, stamp));
-        let grown = grown.map_err(failed)?;
-        if let Some(copy) = grown {
-            self.put(&part.name, copy);
-            self.drop_links(&part.name);
+        let copies = self.list.files.get(&part.name).into_iter().flatten();
+        let copies: Vec<Copy> = copies.filter(|copy| !copy.is_link()).cloned().collect();
+        let newest = match copies.last() {
+            Some(copy) if self.is_whole(copy).map_err(failed)? => Some(copy),
+            _ => None,
+        };
+        let grown = match newest.filter(|copy| copy.bytes <= part.bytes) {
+            Some(copy) => self.extended(copy.clone(), part, stamp).map_err(failed)?,
+            None => None,
+        };
+        let folder = origin.folder.clone();
+        if let (Some(copy), Some(grown)) = (newest, grown) {
+            let turns = match grown.bytes == copy.bytes {
+                true => origin.turns.or(copy.turns),
+                false => origin.turns,
+            };
+            self.put(
+                &part.name,
+                Copy {
+                    folder,
+                    turns,
+                    ..grown
+                },
+            );
             return Ok(false);
         }
+        let mut continued = Vec::new();
+        for copy in &copies {
+            if self.is_continued_by(copy, part)? {
+                continued.push(copy.file.clone());
+            }
+        }
+        let is_rewritten = newest.is_some_and(|copy| !continued.contains(&copy.file));
         let new = Copy {
             file: self.new_file("zst"),
             sha256: sha256(b""),
+            folder,
+            turns: origin.turns,
             ..Copy::default()
         };
         let path = self.path.join(&new.file);
@@ -493,8 +628,8 @@ impl<'a> Folder<'a> {
         });
         if let Some(copy) = written.map_err(failed)? {
             self.put(&part.name, copy);
+            self.drop_copies(&part.name, |copy| continued.contains(&copy.file));
         }
-        self.drop_links(&part.name);
         Ok(is_rewritten)
     }
 
@@ -540,13 +675,13 @@ impl<'a> Folder<'a> {
     }
 
     /// Whether the file of a compressed copy is there in full.
-    fn is_whole(&self, copy: &Copy) -> bool {
-        let found = self.path.join(&copy.file).symlink_metadata();
-        // What a link leads to is not a copy, and is not appended to.
-        let found = found.ok().filter(fs::Metadata::is_file);
-        copy.packed_bytes
-            .zip(found)
-            .is_some_and(|(bytes, found)| bytes <= found.len())
+    fn is_whole(&self, copy: &Copy) -> io::Result<bool> {
+        match self.path.join(&copy.file).symlink_metadata() {
+            // What a link leads to is not a copy, and is not appended to.
+            Ok(found) => Ok(found.is_file() && copy.packed_bytes.is_some_and(|bytes| bytes <= found.len())),
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn new_file(&mut self, ending: &str) -> String {
@@ -563,6 +698,7 @@ impl<'a> Folder<'a> {
     /// Lists a copy, or its new state.
     fn put(&mut self, name: &str, copy: Copy) {
         self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
+        self.best.get_mut().clear();
         let copies = self.list.files.entry(name.to_owned()).or_default();
         match copies.iter_mut().find(|known| known.file == copy.file) {
             Some(known) if *known == copy => return,
@@ -573,14 +709,19 @@ impl<'a> Folder<'a> {
     }
 
     fn drop_links(&mut self, name: &str) {
+        self.drop_copies(name, Copy::is_link);
+    }
+
+    fn drop_copies(&mut self, name: &str, is_obsolete: impl Fn(&Copy) -> bool) {
         let Some(copies) = self.list.files.get_mut(name) else {
             return;
         };
-        let links = copies.extract_if(.., |copy| copy.is_link());
-        let dropped: Vec<String> = links.map(|copy| copy.file).collect();
+        let obsolete = copies.extract_if(.., |copy| is_obsolete(copy));
+        let dropped: Vec<String> = obsolete.map(|copy| copy.file).collect();
         if copies.is_empty() {
             self.list.files.remove(name);
         }
+        self.best.get_mut().clear();
         self.has_changed |= !dropped.is_empty();
         self.dropped.extend(dropped);
     }
@@ -622,6 +763,24 @@ fn is_copy(path: &Path) -> bool {
         let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
         is_number && matches!(ending, "link" | "zst")
     })
+}
+
+/// Whether a copy could not be read because it is damaged or missing. Only the system's other errors have a number: they may be gone
+/// at the next try.
+fn is_damage(error: &io::Error) -> bool {
+    is_absence(error) || error.raw_os_error().is_none()
+}
+
+/// The first folder that a text's records name.
+fn first_cwd(text: impl BufRead) -> io::Result<Option<String>> {
+    let mut lines = Lines::new(text, 0);
+    while let Some(line) = lines.next_line()? {
+        let text = line_text(line.bytes);
+        if let Some(cwd) = Fields::parse(&text).and_then(|fields| fields.text("cwd")) {
+            return Ok(Some(cwd));
+        }
+    }
+    Ok(None)
 }
 
 /// How much of a file counts, by its name.

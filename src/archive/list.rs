@@ -19,9 +19,12 @@ pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 /// The version of the list that this program writes, and the newest that it reads: a line with a checksum. Older programs
 /// understand that it is newer than theirs, and leave the list and its copies alone. A new member needs a new version, because a
 /// program that ignores a member forgets it at the next change.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
-/// The version of lists without a checksum.
+/// The version of lists that state the folder and the turns once for all copies of the transcript.
+const SHARED_VERSION: u64 = 2;
+
+/// The version of lists without a checksum. They state the same as those of version 2.
 const OLD_VERSION: u64 = 1;
 
 /// What is kept of one session.
@@ -34,14 +37,15 @@ pub(super) struct List {
     /// For a user who looks into the folder.
     pub(super) root: String,
     pub(super) upstream_id: String,
-    /// The folder below the root in which the transcript was last seen.
-    pub(super) folder: String,
-    /// Written by earlier versions.
+    /// In versions 1 and 2: [`Copy::folder`] of the copies that have none.
+    #[serde(default, skip_serializing)]
+    folder: String,
+    /// In versions 1 and 2: [`Copy::turns`] of the newest compressed copy of the transcript.
+    #[serde(default, skip_serializing)]
+    turns: Option<u64>,
+    /// In versions 1 and 2. Whether a transcript was moved shows in its text.
     #[serde(default, skip_serializing, rename = "wasMoved")]
     _was_moved: IgnoredAny,
-    /// How many turns had been acknowledged on it at the last copy, if the copy may hold no more than those.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) turns: Option<u64>,
     /// Whether its conversation was deleted, and the copies stay for the sessions that continue its history.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) released: bool,
@@ -56,13 +60,35 @@ pub(super) struct List {
 impl List {
     /// Reads a list of this or an earlier version.
     pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
-        checked_lines::decode(text, 1, VERSION, |text| {
+        let unknown = || serde::de::Error::custom("its version is unknown");
+        let read = checked_lines::decode(text, 1, SHARED_VERSION, |text| {
             let list: Self = serde_json::from_slice(text)?;
             match list.version {
                 Some(OLD_VERSION) => Ok(list),
-                _ => Err(serde::de::Error::custom("its version is unknown")),
+                _ => Err(unknown()),
             }
-        })
+        });
+        let list = match read {
+            Err(Unreadable::Newer { .. }) => checked_lines::decode(text, 1, VERSION, |_| Err(unknown())),
+            read => read,
+        };
+        list.map(Self::with_shared)
+    }
+
+    /// Gives the copies what a list of version 1 or 2 states once for all of them.
+    fn with_shared(mut self) -> Self {
+        let folder = std::mem::take(&mut self.folder);
+        let turns = self.turns.take();
+        let files = self.files.iter_mut();
+        for (_, copies) in files.filter(|(name, _)| is_transcript(name)) {
+            if let Some(newest) = copies.iter_mut().rfind(|copy| !copy.is_link()) {
+                newest.turns = newest.turns.or(turns);
+            }
+            for copy in copies.iter_mut().filter(|copy| copy.folder.is_empty()) {
+                copy.folder.clone_from(&folder);
+            }
+        }
+        self
     }
 
     /// The text of its file.
@@ -81,14 +107,19 @@ impl List {
             root: key.root.to_string_lossy().into_owned(),
             upstream_id: key.upstream_id.clone(),
             folder: String::new(),
-            _was_moved: IgnoredAny,
             turns: None,
+            _was_moved: IgnoredAny,
             released: false,
             next: 1,
             changed_ms: 0,
             files: BTreeMap::new(),
         }
     }
+}
+
+/// Whether a file is the transcript: the others are in folders beside it.
+pub(super) fn is_transcript(name: &str) -> bool {
+    !name.contains('/')
 }
 
 /// One copy.
@@ -106,9 +137,13 @@ pub(super) struct Copy {
     pub(super) packed_bytes: Option<u64>,
     /// The state of the source at that time.
     pub(super) source: Stamp,
-    /// Written by earlier versions.
-    #[serde(default, skip_serializing, rename = "folder")]
-    pub(super) _folder: IgnoredAny,
+    /// Of a copy of the transcript: the folder below the root in which the transcript was then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) folder: String,
+    /// Of a copy of the transcript: how many turns had been acknowledged when it was made. `None` if that is unknown. A link has
+    /// all turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) turns: Option<u64>,
 }
 
 impl Copy {

@@ -27,7 +27,7 @@ const VERSION: u64 = 1;
 pub enum MissingTurns {
     /// This many turns.
     Known(u64),
-    /// Some turns: the mark cannot be read, is damaged, or a newer version wrote it.
+    /// An unknown number: of a copy for which no list says it, or of a mark that is damaged or that a newer version wrote.
     Unknown,
 }
 
@@ -57,7 +57,8 @@ struct Mark {
     /// For a user who looks into the folder.
     root: String,
     upstream_id: String,
-    turns: u64,
+    /// `None` if the number is unknown. Older versions take such a mark for a damaged one, which says the same.
+    turns: Option<u64>,
 }
 
 impl Archive {
@@ -67,7 +68,7 @@ impl Archive {
     pub fn unreported(&self, key: &Key) -> Option<MissingTurns> {
         let path = self.mark(key).ok()?;
         Some(match decoded(&path)? {
-            Ok(mark) => MissingTurns::Known(mark.turns),
+            Ok(mark) => mark.turns.map_or(MissingTurns::Unknown, MissingTurns::Known),
             Err(why) => {
                 tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
                 MissingTurns::Unknown
@@ -85,28 +86,28 @@ impl Archive {
         self.remove_mark(&path)
     }
 
-    /// Restores a transcript that will lack this many turns. `put` calls its argument right before the file gets its name; the mark
+    /// Restores a transcript that will lack these turns. `put` calls its argument right before the file gets its name; the mark
     /// is durable then. If the file does not get there, the mark is as it was before. The session is locked meanwhile.
     pub(super) fn marked<T>(
         &self,
         key: &Key,
-        turns: u64,
+        missing: MissingTurns,
         put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
         let path = self.mark(key)?;
         let before = self.unreported(key);
-        if turns == 0 || before >= Some(MissingTurns::Known(turns)) {
+        if missing == MissingTurns::Known(0) || before >= Some(missing) {
             return put(&mut || Ok(()));
         }
         let mut is_written = false;
         let put = put(&mut || {
             self.own_folder_of(&path)?;
             is_written = true;
-            write(&path, key, turns)
+            write(&path, key, missing)
         });
         if put.is_err() && is_written {
             let back = match before {
-                Some(before) => write(&path, key, before.turns()),
+                Some(before) => write(&path, key, before),
                 None => self.remove_mark(&path),
             };
             if let Err(error) = back {
@@ -156,7 +157,7 @@ fn decoded(path: &Path) -> Option<Result<Mark, Unreadable>> {
     }
 }
 
-fn write(path: &Path, key: &Key, turns: u64) -> Result<(), TranscriptError> {
+fn write(path: &Path, key: &Key, missing: MissingTurns) -> Result<(), TranscriptError> {
     let written = || -> io::Result<()> {
         if let Some(folder) = path.parent() {
             durable::make_folders(folder)?;
@@ -164,7 +165,10 @@ fn write(path: &Path, key: &Key, turns: u64) -> Result<(), TranscriptError> {
         let mark = Mark {
             root: key.root.to_string_lossy().into_owned(),
             upstream_id: key.upstream_id.clone(),
-            turns,
+            turns: match missing {
+                MissingTurns::Known(turns) => Some(turns),
+                MissingTurns::Unknown => None,
+            },
         };
         durable::write(path, &checked_lines::encode(VERSION, &mark)?)
     };

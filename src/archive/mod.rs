@@ -26,11 +26,11 @@ use crate::paths::names::Kind;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
-use folder::Folder;
+use folder::{Folder, Origin};
 
 pub use marks::MissingTurns;
 pub use pruning::{KeptSession, Total};
-pub use restoring::{KeptFrom, Placing};
+pub use restoring::{Advice, KeptFrom, Placing, Relocating};
 use unpacking::Recent;
 pub use unpacking::Unpacked;
 
@@ -49,11 +49,13 @@ pub struct Key {
     pub upstream_id: String,
 }
 
-/// What was noticed while a session was kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Noticed {
-    /// Whether the transcript is shorter than its newest copy or begins differently, and is still in the same folder.
-    pub rewritten: bool,
+/// What happened while a session was kept.
+#[derive(Debug, Default)]
+pub struct KeepOutcome {
+    /// Whether the transcript is shorter than its newest copy or begins differently. A move does not count.
+    pub is_rewritten: bool,
+    /// The first error. The files without an error are kept all the same.
+    pub error: Option<TranscriptError>,
 }
 
 /// One copy.
@@ -92,116 +94,117 @@ impl Archive {
     }
 
     /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
-    /// copies. A moved transcript is copied too, because its records may name another folder and do not continue the earlier copies.
-    /// `turns` is how many turns were acknowledged on it before, if that is known.
-    ///
-    /// # Errors
-    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
+    /// copies. `turns` is how many turns were acknowledged on the session before, if that is known.
+    #[must_use]
     pub fn link(
         &self,
         key: &Key,
         dialect: &dyn Dialect,
         transcript: &Path,
         turns: Option<u64>,
-    ) -> Result<Noticed, TranscriptError> {
-        self.keep(key, Some((dialect, transcript)), turns, false)
+    ) -> KeepOutcome {
+        self.keep(key, (dialect, transcript), turns, false)
     }
 
-    /// Copies the part of the agent's files that no copy has yet, and deletes the links. If the transcript is missing or `None`, the
-    /// links are copied. `turns` is as for [`Archive::link`].
-    ///
-    /// # Errors
-    /// As [`Archive::link`].
+    /// Copies the part of the agent's files that no copy has yet, and deletes the links. `turns` is as for [`Archive::link`].
+    #[must_use]
     pub fn pack(
         &self,
         key: &Key,
-        transcript: Option<(&dyn Dialect, &Path)>,
+        dialect: &dyn Dialect,
+        transcript: &Path,
         turns: Option<u64>,
-    ) -> Result<Noticed, TranscriptError> {
-        self.keep(key, transcript, turns, true)
+    ) -> KeepOutcome {
+        self.keep(key, (dialect, transcript), turns, true)
+    }
+
+    /// Copies the links of a session whose transcript is missing, and deletes them. `turns` is as for [`Archive::link`].
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
+    pub fn pack_links(&self, key: &Key, turns: Option<u64>) -> Result<(), TranscriptError> {
+        self.change(key, |folder| folder.pack_links(turns, |_| false))
     }
 
     fn keep(
         &self,
         key: &Key,
-        transcript: Option<(&dyn Dialect, &Path)>,
+        (dialect, transcript): (&dyn Dialect, &Path),
         turns: Option<u64>,
         is_packed: bool,
-    ) -> Result<Noticed, TranscriptError> {
-        let place = self.place(key)?;
-        let _held = self.lock(key);
-        let parts = match transcript {
-            Some((dialect, path)) => dialect.own_parts(path)?.files,
-            None => Vec::new(),
-        };
-        let opened = match parts.is_empty() {
-            true => Folder::open_to_change(&place, None)?,
-            false => Some(Folder::make(&place, key)?),
-        };
-        let mut noticed = Noticed::default();
-        let Some(mut folder) = opened else {
-            return Ok(noticed);
-        };
-        let now = transcript.and_then(|(_, path)| path.parent()?.strip_prefix(&key.root).ok()?.to_str());
-        let was_moved = folder.was_moved(now);
-        let is_copied = is_packed || was_moved;
-        let mut done = match is_copied {
-            true => folder.pack_links(&parts),
-            false => Ok(()),
-        };
-        for (index, part) in parts.iter().enumerate() {
-            let kept = match is_copied {
-                true => folder.pack(part),
-                false => folder.link(part),
+    ) -> KeepOutcome {
+        let mut is_rewritten = false;
+        let mut keep_files = || {
+            let place = self.place(key)?;
+            let locked = self.lock(key);
+            let parts = dialect.own_parts(transcript)?.files;
+            let mut folder = Folder::make(&place, key, locked)?;
+            let below = transcript
+                .parent()
+                .and_then(|folder| folder.strip_prefix(&key.root).ok());
+            let mut origin = Origin {
+                folder: below.and_then(Path::to_str).unwrap_or_default().to_owned(),
+                turns,
             };
-            // The link has what the agent appends before the next call.
-            let kept = match is_copied && !is_packed && !part.packed {
-                true => kept.and_then(|rewritten| folder.add_link(part).map(|_| rewritten)),
-                false => kept,
-            };
-            // The other files are kept even if this one fails.
-            match kept {
-                Ok(rewritten) => noticed.rewritten |= rewritten && index == 0 && !was_moved,
-                Err(error) => done = done.and(Err(error)),
+            let mut done = Ok(());
+            for (index, part) in parts.iter().enumerate() {
+                // Only of the first, the transcript.
+                let origin = std::mem::take(&mut origin);
+                let kept = match is_packed {
+                    true => folder.pack(part, &origin),
+                    false => folder.link(part, &origin),
+                };
+                match kept {
+                    Ok(rewritten) => is_rewritten |= rewritten && index == 0,
+                    // The other files are kept even if this one fails.
+                    Err(error) => done = done.and(Err(error)),
+                }
             }
-        }
-        if transcript.is_some() && done.is_ok() {
-            folder.note_kept(now, is_copied.then_some(turns));
-        }
-        folder.save()?;
-        done.map(|()| noticed)
+            if is_packed {
+                let is_there = |name: &str| parts.iter().any(|part| part.name == name);
+                done = done.and(folder.pack_links(None, is_there));
+            }
+            folder.save()?;
+            done
+        };
+        let error = keep_files().err();
+        KeepOutcome { is_rewritten, error }
     }
 
-    /// How many acknowledged turns of a session are later than the copy that would be restored, if that is known. The file alone may
-    /// not show it, because it contains cancelled turns too. A copy of a transcript that was restored before lacks what that lacked.
+    /// How many acknowledged turns of a session are later than the copy that would be restored. `None` if no transcript is kept. The
+    /// file alone may not show it, because it contains cancelled turns too. A copy of a transcript that was restored before lacks
+    /// what that lacked.
     ///
     /// # Errors
-    /// As [`Archive::link`].
+    /// As [`Archive::pack_links`].
     pub fn turns_behind(
         &self,
         key: &Key,
         acknowledged: u64,
     ) -> Result<Option<MissingTurns>, TranscriptError> {
-        let Some(folder) = self.open(key)?.filter(|folder| folder.transcript().is_some()) else {
+        let Some(folder) = self.open(key)? else {
             return Ok(None);
         };
-        let later = folder.turns_behind(acknowledged)?.map(MissingTurns::Known);
-        Ok(later.max(self.unreported(key)))
+        let later = folder.turns_behind(acknowledged)?;
+        Ok(later.map(|later| later.max(self.unreported(key).unwrap_or(MissingTurns::Known(0)))))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
     /// counts as no older than that. Differences below a day are not recorded.
     ///
     /// # Errors
-    /// As [`Archive::link`].
+    /// As [`Archive::pack_links`].
     pub fn note_continued(&self, key: &Key, at_ms: i64) -> Result<(), TranscriptError> {
-        self.change(key, |folder| folder.note_changed(at_ms))
+        self.change(key, |folder| {
+            folder.note_changed(at_ms);
+            Ok(())
+        })
     }
 
     /// The copies of a session; none if nothing of it is kept.
     ///
     /// # Errors
-    /// As [`Archive::link`].
+    /// As [`Archive::pack_links`].
     pub fn held(&self, key: &Key) -> Result<Vec<HeldFile>, TranscriptError> {
         Ok(self.open(key)?.map_or_else(Vec::new, |folder| folder.held()))
     }
@@ -209,7 +212,7 @@ impl Archive {
     /// Whether the transcript of a session is kept.
     ///
     /// # Errors
-    /// As [`Archive::link`].
+    /// As [`Archive::pack_links`].
     pub fn has_transcript(&self, key: &Key) -> Result<bool, TranscriptError> {
         Ok(self
             .open(key)?
@@ -222,14 +225,19 @@ impl Archive {
         Folder::open(&place, Some(self.lock(key)))
     }
 
-    /// Changes the list of a session, if there is one.
-    fn change(&self, key: &Key, change: impl FnOnce(&mut Folder<'_>)) -> Result<(), TranscriptError> {
+    /// Changes the list of a session, if there is one. What was changed before an error is saved too.
+    fn change(
+        &self,
+        key: &Key,
+        change: impl FnOnce(&mut Folder<'_>) -> Result<(), TranscriptError>,
+    ) -> Result<(), TranscriptError> {
         let place = self.place(key)?;
         let Some(mut folder) = Folder::open_to_change(&place, Some(self.lock(key)))? else {
             return Ok(());
         };
-        change(&mut folder);
-        folder.save()
+        let changed = change(&mut folder);
+        folder.save()?;
+        changed
     }
 
     /// Where the copies of a session are.

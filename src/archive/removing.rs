@@ -9,11 +9,11 @@ use super::{Archive, Key, pruning, root_name};
 use crate::files::{durable, entries, set_aside};
 use crate::transcript::TranscriptError;
 
-/// What has to be known of the kept sessions of a root before copies are deleted.
+/// Which of the kept sessions of a root continue which.
 struct Bases {
-    /// Of each session: the one that it continues, and whether it is deleted and its copies stay for others.
+    /// Of each session: the session that it continues, and whether it was released.
     kept: BTreeMap<String, (Option<String>, bool)>,
-    /// Whether each session was read in full, and nothing is set aside that may continue another session.
+    /// Whether every session could be read. If not, an unknown session may continue any other.
     are_all_known: bool,
 }
 
@@ -21,7 +21,7 @@ impl Archive {
     /// Deletes all copies of a session, and what it had to report.
     ///
     /// # Errors
-    /// As [`Archive::link`].
+    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
     pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
         let noted = self.note_reported(key);
         let place = self.place(key)?;
@@ -48,7 +48,7 @@ impl Archive {
         let mut needed = BTreeSet::new();
         for (_, (base, _)) in staying {
             let mut base = base.as_ref();
-            // A base that was inserted before has its own bases there too, so a circle ends.
+            // Stops at a base that was seen before, so a circle ends.
             while let Some(id) = base.filter(|id| needed.insert((*id).clone())) {
                 base = kept.get(id).and_then(|(base, _)| base.as_ref());
             }
@@ -57,7 +57,7 @@ impl Archive {
             root: root.to_owned(),
             upstream_id: id.clone(),
         };
-        // Nobody is left to report to, also if nothing is kept any more or the copies stay.
+        // The conversations are deleted, so no restored transcript has losses to report any more.
         let noted = ids.iter().map(|id| {
             let key = key(id);
             match self.note_reported(&key).and(self.place(&key).map(drop)) {
@@ -71,6 +71,7 @@ impl Archive {
             .map(|(id, _)| match needed.contains(id) || !are_all_known {
                 true => self.change(&key(id), |folder| {
                     folder.release();
+                    Ok(())
                 }),
                 false => self.remove(&key(id)),
             });
@@ -97,7 +98,7 @@ impl Archive {
                 if set_aside::is_name(&place) || place.is_symlink() {
                     return Ok(false);
                 }
-                // Other files are not a session's.
+                // A file here belongs to no session.
                 let opened = if place.is_dir() {
                     Folder::open(&place, None)?
                 } else {

@@ -2,12 +2,12 @@
 //! after everything that belongs to it.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::folder::{Folder, LIST};
-use super::list::BUFFER_BYTES;
-use super::{Archive, Key, root_name};
+use super::list::{BUFFER_BYTES, is_transcript};
+use super::{Archive, Key, MissingTurns, root_name};
 use crate::files::durable::unfinished;
 use crate::files::identity::{Hashed, sha256};
 use crate::files::is_absence;
@@ -16,28 +16,35 @@ use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::dialect::Dialect;
-use crate::transcript::fields::Fields;
-use crate::transcript::lines::Lines;
 use crate::transcript::meter::Metered;
+use crate::transcript::moving::comparing::begin_alike;
 use crate::transcript::moving::holders;
 use crate::transcript::parts::is_lines;
-use crate::transcript::record::line_text;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::rollouts::LINEAGE_LIMIT;
-
-/// How much of a copy is looked at for the folder that its records name, in bytes.
-const BEGINNING_BYTES: u64 = 1024 * 1024;
 
 /// Is called when a transcript is about to get its name, with the id of its session and how many bytes it has.
 pub type Placing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptError>;
 
+/// Returns which folders the records of a copy name when it is restored or unpacked.
+pub type Relocating<'a> = &'a dyn Fn(&KeptFrom) -> Result<Relocation, TranscriptError>;
+
 /// Where a copy is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFrom {
-    /// The folder in which the transcript was when it was kept last, below the agent's own.
+    /// The folder in which the transcript was when it was copied, below the agent's own.
     pub folder: PathBuf,
     /// The first folder that its records name.
     pub cwd: Option<String>,
+}
+
+/// What the caller knows of a session that is to be restored.
+#[derive(Clone, Copy)]
+pub struct Advice<'a> {
+    /// Which folders the restored records name. The copies do not change between this question and the restore.
+    pub relocation: Relocating<'a>,
+    /// How many turns the copy of the session of this id lacks.
+    pub lacking: &'a dyn Fn(&str) -> Result<MissingTurns, TranscriptError>,
 }
 
 /// A session of a history.
@@ -45,7 +52,7 @@ pub(super) struct Member {
     pub(super) key: Key,
     /// Its transcript. `None` if that is missing or blank, and a copy is kept.
     pub(super) there: Option<PathBuf>,
-    /// A text that changes when something else would be read from the copy.
+    /// A text that changes when something else would be unpacked from the copy.
     pub(super) state: String,
 }
 
@@ -63,10 +70,9 @@ pub(super) struct Target<'a> {
 
 impl Archive {
     /// Restores a session, and those that it continues by reference, to where their agent looks for them. If `cwd` is unknown, they
-    /// go to the folder in which they were. `lacking` says how many turns each transcript will lack; its mark records that before
-    /// the transcript is there, and `placing` is called then too. Returns the restored files: none if the transcript is there and
-    /// holds all that is kept. Other files that are there stay as they are. A [blank](is_blank) transcript counts as missing, and is
-    /// set aside if it is in the way.
+    /// go to the folder in which they were. What a transcript will lack is recorded before it is there, and `placing` is called then
+    /// too. Returns the restored files: none if the transcript is there and holds all that is kept. Other files that are there stay
+    /// as they are. A [blank](is_blank) transcript counts as missing, and is set aside if it is in the way.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] if no transcript is kept, [`TranscriptError::AlreadyExists`] if one is there that holds
@@ -75,24 +81,25 @@ impl Archive {
         &self,
         dialect: &dyn Dialect,
         key: &Key,
-        (cwd, relocation): (Option<&Path>, &Relocation),
-        lacking: impl Fn(&str) -> u64,
+        cwd: Option<&Path>,
+        advice: Advice<'_>,
         placing: Placing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let there = dialect.locate(&key.root, &key.upstream_id)?;
-        let is_whole = holds_all(dialect, &self.kept(key)?, &there, relocation)?;
-        let members = self.history(dialect, key)?.into_iter().rev();
+        let is_whole = holds_all(dialect, &self.kept(key)?, &there)?;
+        let members = self.history(dialect, key, advice.relocation)?.into_iter().rev();
         let missing = members.filter(|member| member.there.is_none() && !(is_whole && member.key == *key));
         let mut restored = Vec::new();
         for Member { key, .. } in missing {
+            let lacking = (advice.lacking)(&key.upstream_id)?;
             let folder = self.kept(&key)?;
             let target = Target {
                 root: &key.root,
                 cwd,
-                relocation,
+                relocation: &folder.relocation(advice.relocation)?,
                 is_scratch: false,
             };
-            let put = self.marked(&key, lacking(&key.upstream_id), |mark| {
+            let put = self.marked(&key, lacking, |mark| {
                 put(dialect, &folder, &target, |bytes| {
                     mark().and_then(|()| placing(&key.upstream_id, bytes))
                 })
@@ -100,24 +107,6 @@ impl Archive {
             restored.extend(put?.into_iter().map(|(path, _)| path));
         }
         Ok(restored)
-    }
-
-    /// Where the copy of a transcript is from that would be restored. `None` if none is kept.
-    ///
-    /// # Errors
-    /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn kept_from(&self, key: &Key) -> Result<Option<KeptFrom>, TranscriptError> {
-        let Some(folder) = self.open(key)? else {
-            return Ok(None);
-        };
-        let Some((copy, bytes)) = folder.best_transcript()? else {
-            return Ok(None);
-        };
-        let text = folder.text(copy, bytes.min(BEGINNING_BYTES))?;
-        Ok(Some(KeptFrom {
-            folder: PathBuf::from(&folder.list.folder),
-            cwd: first_cwd(text).map_err(TranscriptError::io("read", &folder.path))?,
-        }))
     }
 
     /// The folder of a session whose transcript is kept.
@@ -130,7 +119,12 @@ impl Archive {
     }
 
     /// A session and those in which its history begins, the nearest first, as far as each is there or kept.
-    pub(super) fn history(&self, dialect: &dyn Dialect, key: &Key) -> Result<Vec<Member>, TranscriptError> {
+    pub(super) fn history(
+        &self,
+        dialect: &dyn Dialect,
+        key: &Key,
+        relocation: Relocating<'_>,
+    ) -> Result<Vec<Member>, TranscriptError> {
         let mut members: Vec<Member> = Vec::new();
         let mut wanted = Some(key.clone());
         while let Some(key) = wanted.take() {
@@ -148,7 +142,10 @@ impl Archive {
                     (base, path.to_string_lossy().into_owned())
                 }
                 None => match self.kept(&key) {
-                    Ok(folder) => (folder.base()?, folder.state()),
+                    Ok(folder) => {
+                        let folders = folder.relocation(relocation)?.folders;
+                        (folder.base()?, format!("{folders:?} {}", folder.state()))
+                    }
                     // It may never have been backed up. A reader of the session that continues it reports that.
                     Err(TranscriptError::NotFound { .. }) => break,
                     Err(error) => return Err(error),
@@ -172,7 +169,9 @@ pub(super) fn put(
     target: &Target<'_>,
     mut placing: impl FnMut(u64) -> Result<(), TranscriptError>,
 ) -> Result<Vec<(PathBuf, u64)>, TranscriptError> {
-    let below = inside(Path::new(&folder.list.folder), &folder.path)?;
+    let best = folder.best_transcript()?;
+    let below = best.map_or("", |(copy, _)| copy.folder.as_str());
+    let below = inside(Path::new(below), &folder.path)?;
     let place = |name: &str| -> Result<PathBuf, TranscriptError> {
         let name = inside(Path::new(name), &folder.path)?;
         Ok(dialect.place(target.root, target.cwd, below, name))
@@ -181,7 +180,7 @@ pub(super) fn put(
     let names = folder.list.files.keys().map(String::as_str);
     let others: Vec<&str> = names.filter(|name| Some(*name) != transcript).collect();
     let mut files = Vec::new();
-    if let Some((copy, bytes)) = folder.best_transcript()?.filter(|_| !others.is_empty()) {
+    if let Some((copy, bytes)) = best.filter(|_| !others.is_empty()) {
         let named = dialect.named_files(&folder.key().root, &mut folder.text(copy, bytes)?);
         for (name, below) in named.map_err(TranscriptError::io("read a copy in", &folder.path))? {
             let path = target.root.join(below);
@@ -218,19 +217,14 @@ fn inside<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError>
     })
 }
 
-/// Whether a transcript is there that holds all that is kept of it, as it was or as it would be restored.
+/// Whether a transcript is there that holds all that is kept of it, apart from the folder that its records name.
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if one is there that does not.
-fn holds_all(
-    dialect: &dyn Dialect,
-    folder: &Folder<'_>,
-    there: &[PathBuf],
-    relocation: &Relocation,
-) -> Result<bool, TranscriptError> {
-    let Some(first) = there.first() else {
+fn holds_all(dialect: &dyn Dialect, folder: &Folder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
+    if there.is_empty() {
         return Ok(false);
-    };
+    }
     let Some((copy, bytes)) = folder.best_transcript()? else {
         return Ok(false);
     };
@@ -238,51 +232,30 @@ fn holds_all(
         // Nothing is kept that could replace anything.
         return Ok(true);
     }
-    let kept = pour(folder.text(copy, bytes)?, bytes, relocation, &mut io::sink());
-    let kept = kept.map_err(TranscriptError::io("read", first))?;
-    let begins_with_kept = |path: &Path| -> io::Result<bool> {
-        for kept in &kept {
-            let mut text = Hashed::new(dialect.text(path)?.take(kept.1));
-            io::copy(&mut text, &mut io::sink())?;
-            if text.passed() == *kept {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    };
     let mut other = None;
     for path in there {
-        let failed = TranscriptError::io("read", path);
-        let looked = begins_with_kept(path).and_then(|begins| Ok((begins, is_blank(path)?)));
-        match looked.map_err(failed)? {
-            (true, _) => return Ok(true),
-            (_, true) => {}
-            (_, false) => other = other.or(Some(path.clone())),
+        let failed = |error| TranscriptError::io("read", path)(error);
+        if is_blank(path).map_err(failed)? {
+            continue;
         }
+        let text = dialect.text(path).map_err(failed)?;
+        let text = BufReader::with_capacity(BUFFER_BYTES, text);
+        if begin_alike(folder.text(copy, bytes)?, text).map_err(failed)? {
+            return Ok(true);
+        }
+        other = other.or(Some(path.clone()));
     }
     other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
-/// The first folder that a text's records name.
-fn first_cwd(text: impl BufRead) -> io::Result<Option<String>> {
-    let mut lines = Lines::new(text, 0);
-    while let Some(line) = lines.next_line()? {
-        let text = line_text(line.bytes);
-        if let Some(cwd) = Fields::parse(&text).and_then(|fields| fields.text("cwd")) {
-            return Ok(Some(cwd));
-        }
-    }
-    Ok(None)
-}
-
-/// Writes a kept text of this length, with other folders in its records. Returns the digest and the length of what was read and of
-/// what was written.
+/// Writes a kept text of this length, with other folders in its records. Returns the digest of what was read, and the length of what
+/// was written.
 fn pour(
     text: impl Read,
     bytes: u64,
     relocation: &Relocation,
     to: &mut dyn Write,
-) -> io::Result<[(String, u64); 2]> {
+) -> io::Result<(String, u64)> {
     let (mut source, mut written) = (Hashed::new(text), Hashed::new(to));
     if relocation.is_nothing() {
         io::copy(&mut source, &mut written)?;
@@ -296,10 +269,10 @@ fn pour(
             );
         }
     }
-    let source = source.passed();
-    match source.1 < bytes {
+    let (digest, read) = source.passed();
+    match read < bytes {
         true => Err(io::ErrorKind::UnexpectedEof.into()),
-        false => Ok([source, written.passed()]),
+        false => Ok((digest, written.passed().1)),
     }
 }
 
@@ -314,7 +287,7 @@ fn write(
 ) -> Result<Option<u64>, TranscriptError> {
     // Files beside a transcript may be empty as they should be.
     let is_in_the_way = match path.symlink_metadata() {
-        Ok(_) if !name.contains('/') && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
+        Ok(_) if is_transcript(name) && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
         Ok(_) => return Ok(None),
         Err(error) if is_absence(&error) => false,
         Err(error) => return Err(TranscriptError::io("look at", path)(error)),
@@ -343,12 +316,12 @@ fn write(
             true => pour(Metered::new(text, bytes), bytes, relocation, writer),
             false => pour(text, bytes, relocation, writer),
         };
-        let [source, written] = poured.map_err(TranscriptError::io("restore", path))?;
-        if !copy.is_link() && source.0 != copy.sha256 {
+        let (digest, written) = poured.map_err(TranscriptError::io("restore", path))?;
+        if !copy.is_link() && digest != copy.sha256 {
             let error = io::Error::new(io::ErrorKind::InvalidData, "the kept copy is damaged");
             return Err(TranscriptError::io("restore", path)(error));
         }
-        Ok(written.1)
+        Ok(written)
     })?;
     if is_in_the_way {
         set_blank_aside(path)?;
@@ -357,7 +330,7 @@ fn write(
     match settle(&temporary, path) {
         Ok(()) => Ok(Some(written)),
         // Another process wrote it in the meantime. Files beside a transcript are not compared.
-        Err(TranscriptError::AlreadyExists { .. }) if name.contains('/') => Ok(None),
+        Err(TranscriptError::AlreadyExists { .. }) if !is_transcript(name) => Ok(None),
         Err(error) => Err(error),
     }
 }

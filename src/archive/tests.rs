@@ -1,4 +1,5 @@
 mod blank;
+mod copies;
 mod lists;
 mod misplaced;
 mod moved;
@@ -60,19 +61,22 @@ impl Place {
         path
     }
 
-    fn link(&self, id: &str, path: &Path) -> Noticed {
-        self.archive.link(&self.key(id), claude(), path, None).unwrap()
+    /// Links a session. Returns whether its transcript was rewritten.
+    fn link(&self, id: &str, path: &Path) -> bool {
+        rewritten(self.archive.link(&self.key(id), claude(), path, None))
     }
 
-    fn pack(&self, id: &str, path: Option<&Path>) -> Noticed {
-        self.pack_with(id, path, None)
+    /// Copies a session with no acknowledged turn. Returns whether its transcript was rewritten.
+    fn pack(&self, id: &str, path: &Path) -> bool {
+        self.pack_with(id, path, Some(0))
     }
 
-    fn pack_with(&self, id: &str, path: Option<&Path>, turns: Option<u64>) -> Noticed {
-        let packed = self
-            .archive
-            .pack(&self.key(id), path.map(|path| (claude(), path)), turns);
-        packed.unwrap()
+    fn pack_with(&self, id: &str, path: &Path, turns: Option<u64>) -> bool {
+        rewritten(self.archive.pack(&self.key(id), claude(), path, turns))
+    }
+
+    fn pack_links(&self, id: &str, turns: Option<u64>) {
+        self.archive.pack_links(&self.key(id), turns).unwrap();
     }
 
     fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -85,9 +89,17 @@ impl Place {
         cwd: Option<&str>,
         relocation: &Relocation,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let place = (cwd.map(Path::new), relocation);
-        self.archive
-            .restore(claude(), &self.key(id), place, |_| 0, &mut |_, _| Ok(()))
+        let advice = Advice {
+            relocation: &|_| Ok(relocation.clone()),
+            ..ADVICE
+        };
+        let (archive, cwd) = (&self.archive, cwd.map(Path::new));
+        archive.restore(claude(), &self.key(id), cwd, advice, &mut |_, _| Ok(()))
+    }
+
+    fn kept_from(&self, id: &str) -> KeptFrom {
+        let folder = self.archive.kept(&self.key(id)).unwrap();
+        folder.kept_from().unwrap().unwrap()
     }
 
     fn files(&self, id: &str) -> Vec<(String, u64)> {
@@ -112,9 +124,9 @@ impl Place {
     }
 
     fn restore_codex(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-        let place = (None, &Relocation::default());
+        let key = self.key(id);
         self.archive
-            .restore(codex(), &self.key(id), place, |_| 0, &mut |_, _| Ok(()))
+            .restore(codex(), &key, None, ADVICE, &mut |_, _| Ok(()))
     }
 
     /// Restores a session to where it was, without its last turns. `placing` is called before the transcript is there.
@@ -124,10 +136,28 @@ impl Place {
         turns: u64,
         placing: Placing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let place = (None, &Relocation::default());
+        let advice = Advice {
+            lacking: &|_| Ok(MissingTurns::Known(turns)),
+            ..ADVICE
+        };
         self.archive
-            .restore(claude(), &self.key(id), place, |_| turns, placing)
+            .restore(claude(), &self.key(id), None, advice, placing)
     }
+}
+
+/// Nothing was moved, and nothing is missing.
+const ADVICE: Advice<'static> = Advice {
+    relocation: &|_| Ok(Relocation::default()),
+    lacking: &|_| Ok(MissingTurns::Known(0)),
+};
+
+fn rewritten(kept: KeepOutcome) -> bool {
+    assert!(kept.error.is_none(), "{kept:?}");
+    kept.is_rewritten
+}
+
+fn pack_rollout(place: &Place, id: &str, path: &Path) -> bool {
+    rewritten(place.archive.pack(&place.key(id), codex(), path, Some(0)))
 }
 
 fn append(path: &Path, text: &str) {
@@ -185,14 +215,14 @@ fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
     let path = place.put("s.jsonl", &lines(0, 1_000));
     let disk = Disk::of(place._held.path());
     place.link("s", &path);
-    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    assert!(!place.pack("s", &path));
     let [(name, first)] = &place.files("s")[..] else {
         panic!("{:?}", place.files("s"))
     };
     assert!(name.ends_with(".zst") && *first > 0);
     let packed = fs::read(place.folder("s").join(name)).unwrap();
     // Nothing has changed: nothing is written.
-    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    assert!(!place.pack("s", &path));
     assert_eq!(fs::read(place.folder("s").join(name)).unwrap(), packed);
 
     append(&path, &lines(1_000, 1_010));
@@ -203,7 +233,7 @@ fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
         2,
         "what was appended is linked until it is packed"
     );
-    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    assert!(!place.pack("s", &path));
     assert_eq!(place.names("s"), [name.as_str()]);
     let grown = fs::read(place.folder("s").join(name)).unwrap();
     assert!(grown.starts_with(&packed) && grown.len() > packed.len());
@@ -230,13 +260,13 @@ fn what_links_hold_is_packed_when_the_agents_file_is_gone() {
     let has_links = || place.archive.sessions().unwrap()[0].has_links;
     assert!(has_links());
     place.lose();
-    place.pack("s", None);
+    place.pack_links("s", Some(0));
     assert_eq!(place.names("s"), ["2.zst"]);
     assert!(!has_links());
     place.restore("s").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
     // Of what was never kept there is nothing to pack, and no folder.
-    place.pack("other", None);
+    place.pack_links("other", Some(0));
     assert!(!place.folder("other").exists());
 }
 
@@ -246,13 +276,13 @@ fn a_source_that_shrank_or_begins_otherwise_leaves_the_older_copy_beside_the_new
     for text in [lines(0, 5), changed.clone(), changed + &lines(20, 30)] {
         let place = Place::new();
         let path = place.put("s.jsonl", &lines(0, 20));
-        place.pack("s", Some(&path));
+        place.pack("s", &path);
         fs::write(&path, &text).unwrap();
-        assert_eq!(place.pack("s", Some(&path)), Noticed { rewritten: true });
+        assert!(place.pack("s", &path));
         assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
         // It goes on from the newest.
         append(&path, &lines(50, 60));
-        assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+        assert!(!place.pack("s", &path));
         assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
         place.lose();
         place.restore("s").unwrap();
@@ -273,7 +303,7 @@ fn a_file_in_the_place_of_another_takes_nothing_from_what_that_held() {
     place.put("s.jsonl", &lines(20, 21));
     place.link("s", &path);
     assert_eq!(place.names("s"), ["2.zst", "3.link"]);
-    assert_eq!(place.pack("s", Some(&path)), Noticed { rewritten: true });
+    assert!(place.pack("s", &path));
     place.lose();
     place.restore("s").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
@@ -284,7 +314,7 @@ fn nothing_is_restored_over_what_is_there() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 20));
     let side = place.put("s/subagents/agent-1.jsonl", &lines(0, 3));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     assert_eq!(place.restore("s").unwrap(), [] as [PathBuf; 0]);
     append(&path, &lines(20, 21));
     assert_eq!(
@@ -332,7 +362,7 @@ fn nothing_is_restored_over_what_is_there() {
 fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 20));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     let folder = place.folder("s");
     // A frame was appended, and the list does not say so; a copy was begun; a list was written.
     append(&folder.join("1.zst"), "half a frame");
@@ -346,7 +376,7 @@ fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
     assert_eq!((fs::read_to_string(&path).unwrap(), left), (lines(0, 20), 1));
 
     append(&path, &lines(20, 40));
-    assert_eq!(place.pack("s", Some(&path)), Noticed::default());
+    assert!(!place.pack("s", &path));
     let mut there: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -367,7 +397,7 @@ fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
 fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 500));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     let packed = place.folder("s").join("1.zst");
     let whole = fs::read(&packed).unwrap();
     let mut broken = whole.clone();
@@ -377,15 +407,12 @@ fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
     place.lose();
     assert!(place.restore("s").is_err());
     let folder = path.parent().unwrap();
-    assert_eq!(
-        fs::read_dir(folder).unwrap().count(),
-        0,
-        "nothing of it is left there"
-    );
+    let left = crate::files::entries(folder).unwrap();
+    assert_eq!(left.len(), 0, "nothing of it is left there");
     // One of which the end is missing is begun anew.
     fs::write(&packed, &whole[..middle]).unwrap();
     place.put("s.jsonl", &lines(0, 501));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
 }
 
@@ -393,9 +420,9 @@ fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
 fn a_damaged_copy_does_not_hide_one_that_is_whole() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 500));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     place.put("s.jsonl", &lines(1, 400));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
     let longer = place.folder("s").join("1.zst");
     let mut broken = fs::read(&longer).unwrap();
@@ -411,7 +438,7 @@ fn nobody_else_can_look_into_it() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 5));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     let folder = place.folder("s");
     assert_eq!(mode(place.archive.folder()), 0o700);
@@ -438,7 +465,7 @@ fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
             .unwrap();
         match id {
             "c" => place.link(id, &path),
-            _ => place.pack(id, Some(&path)),
+            _ => place.pack(id, &path),
         };
     }
     let held = || ["a", "b", "c"].map(|id| !place.files(id).is_empty());
@@ -482,7 +509,7 @@ fn what_something_newer_goes_on_from_is_as_old_as_that() {
             .unwrap()
             .set_modified(at)
             .unwrap();
-        place.pack(id, Some(&path));
+        place.pack(id, &path);
     }
     let day = 24 * 60 * 60 * 1_000;
     place
@@ -503,7 +530,7 @@ fn a_transcript_that_is_a_link_is_kept_under_its_own_name() {
     let path = other.with_file_name("s.jsonl");
     std::os::unix::fs::symlink("other.jsonl", &path).unwrap();
     place.link("s", &path);
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     place.lose();
     assert_eq!(place.restore("s").unwrap(), std::slice::from_ref(&path));
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 5));
@@ -513,7 +540,7 @@ fn a_transcript_that_is_a_link_is_kept_under_its_own_name() {
 fn removed_copies_are_gone() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 5));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     place.archive.remove(&place.key("s")).unwrap();
     place.archive.remove(&place.key("s")).unwrap();
     assert_eq!(place.files("s"), []);
@@ -548,11 +575,8 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     let child = rollout(&place, CHILD, Some(PARENT));
     let texts = [&parent, &child].map(|path| fs::read_to_string(path).unwrap());
     for (id, path) in [(PARENT, &parent), (CHILD, &child)] {
-        place.archive.link(&place.key(id), codex(), path, None).unwrap();
-        place
-            .archive
-            .pack(&place.key(id), Some((codex(), path)), None)
-            .unwrap();
+        rewritten(place.archive.link(&place.key(id), codex(), path, None));
+        pack_rollout(&place, id, &path);
     }
     let disk = Disk::of(place._held.path());
     let restore = || place.restore_codex(CHILD).unwrap();
@@ -575,18 +599,17 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
 #[test]
 fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let place = Place::new();
-    let key = place.key(PARENT);
     let path = rollout(&place, PARENT, None);
     let text = fs::read_to_string(&path).unwrap();
-    place.archive.pack(&key, Some((codex(), &path)), None).unwrap();
+    pack_rollout(&place, PARENT, &path);
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    place.archive.link(&key, codex(), &packed, None).unwrap();
-    let noticed = place.archive.pack(&key, Some((codex(), &packed)), None).unwrap();
+    rewritten(place.archive.link(&place.key(PARENT), codex(), &packed, None));
+    let is_rewritten = pack_rollout(&place, PARENT, &packed);
     assert_eq!(
-        (noticed, place.names(PARENT)),
-        (Noticed::default(), vec!["1.zst".to_owned()])
+        (is_rewritten, place.names(PARENT)),
+        (false, vec!["1.zst".to_owned()])
     );
     assert_eq!(place.restore_codex(PARENT).unwrap(), [] as [PathBuf; 0]);
     fs::remove_file(&packed).unwrap();
@@ -596,27 +619,28 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
 
 /// A file does not show it: turns that were cancelled stand in it too.
 #[test]
-fn a_copy_tells_how_many_turns_are_later_and_a_link_has_them_all() {
+fn a_copy_says_how_many_turns_are_later_and_a_link_has_them_all() {
     let place = Place::new();
     let path = place.put("s.jsonl", "{}\n");
-    let behind = |acknowledged| {
-        let behind = place.archive.turns_behind(&place.key("s"), acknowledged);
-        behind.unwrap().map(MissingTurns::turns)
-    };
-    assert_eq!(behind(3), None, "nothing is kept");
+    let behind = |id, acknowledged| place.archive.turns_behind(&place.key(id), acknowledged).unwrap();
+    let known = |turns| Some(MissingTurns::Known(turns));
+    assert_eq!(behind("s", 3), None, "nothing is kept");
     place.link("s", &path);
-    assert_eq!(behind(3), Some(0));
-    place.pack_with("s", Some(&path), Some(2));
-    assert_eq!((behind(2), behind(3), behind(5)), (Some(0), Some(1), Some(3)));
-    // What is linked again is shared with the agent, and what was linked has all that it wrote.
+    assert_eq!(behind("s", 3), known(0));
+    place.pack_with("s", &path, Some(2));
+    assert_eq!([2, 3, 5].map(|turns| behind("s", turns)), [0, 1, 3].map(known));
+    // What is linked again is shared with the agent, and has all that was written until the agent deletes it.
     fs::write(&path, "{}\n{}\n").unwrap();
     place.link("s", &path);
-    assert_eq!(behind(5), Some(0));
+    assert_eq!(behind("s", 5), known(0));
     fs::remove_file(&path).unwrap();
-    place.pack("s", None);
-    assert_eq!(behind(5), None);
+    place.pack_links("s", Some(4));
+    assert_eq!(behind("s", 5), known(1));
     // A copy of which nobody said how many turns it has says nothing of them.
     let path = place.put("t.jsonl", "{}\n");
-    place.pack("t", Some(&path));
-    assert_eq!(place.archive.turns_behind(&place.key("t"), 9).unwrap(), None);
+    place.pack_with("t", &path, None);
+    assert_eq!(
+        (behind("t", 9), behind("t", 0)),
+        (Some(MissingTurns::Unknown), known(0))
+    );
 }

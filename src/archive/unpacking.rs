@@ -10,14 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::pruning::is_digest;
-use super::restoring::{Member, Target, put};
+use super::restoring::{Member, Relocating, Target, put};
 use super::{Archive, Key};
 use crate::files::{entries, is_absence};
 use crate::paths::names::UNPACKED;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::make_folder;
 use crate::transcript::dialect::Dialect;
-use crate::transcript::relocate::Relocation;
 
 /// How much stays unpacked although nobody uses it, in bytes: some long transcripts. The last folder stays whatever its size.
 const STAY_BYTES: u64 = 1024 * 1024 * 1024;
@@ -72,7 +71,7 @@ pub(super) struct Recent {
 
 impl Archive {
     /// Unpacks what is kept of a session and of those that it continues by reference, as far as its agent does not have them.
-    /// The agent's own files are found there too. The records name other folders by `relocation`.
+    /// The agent's own files are found there too.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] if nothing is kept that the agent does not have, [`TranscriptError::Io`].
@@ -80,10 +79,10 @@ impl Archive {
         &self,
         dialect: &dyn Dialect,
         key: &Key,
-        relocation: &Relocation,
+        relocation: Relocating<'_>,
     ) -> Result<Unpacked, TranscriptError> {
         let mut recent = self.recent();
-        let members = self.history(dialect, key)?;
+        let members = self.history(dialect, key, relocation)?;
         if members.iter().all(|member| member.there.is_some()) {
             return Err(TranscriptError::NotFound {
                 upstream_id: key.upstream_id.clone(),
@@ -91,11 +90,7 @@ impl Archive {
             });
         }
         let states = members.iter().map(|member| member.state.as_str());
-        let state = format!(
-            "{:?} {}",
-            relocation.folders,
-            states.collect::<Vec<_>>().join("\n")
-        );
+        let state = states.collect::<Vec<_>>().join("\n");
         let recent = &mut recent.unpacked;
         let place = recent.iter().position(|(of, at, _)| of == key && *at == state);
         let unpacked = match place {
@@ -115,7 +110,7 @@ impl Archive {
         dialect: &dyn Dialect,
         agents: &Path,
         members: &[Member],
-        relocation: &Relocation,
+        relocation: Relocating<'_>,
     ) -> Result<Unpacked, TranscriptError> {
         let root = self.own(self.folder.join(UNPACKED))?;
         let root = root.join(uuid::Uuid::new_v4().to_string());
@@ -125,12 +120,6 @@ impl Archive {
             sessions: Vec::new(),
             bytes: 0,
         };
-        let target = Target {
-            root: &root,
-            cwd: None,
-            relocation,
-            is_scratch: true,
-        };
         for member in members {
             let key = &member.key;
             if let Some(path) = &member.there {
@@ -139,7 +128,14 @@ impl Archive {
                 symlink(path, &link).map_err(TranscriptError::io("link", &link))?;
                 continue;
             }
-            let files = put(dialect, &self.kept(key)?, &target, |_| Ok(()))?;
+            let folder = self.kept(key)?;
+            let target = Target {
+                root: &root,
+                cwd: None,
+                relocation: &folder.relocation(relocation)?,
+                is_scratch: true,
+            };
+            let files = put(dialect, &folder, &target, |_| Ok(()))?;
             scratch.bytes += files.iter().map(|(_, bytes)| bytes).sum::<u64>();
             scratch.sessions.push(key.upstream_id.clone());
         }

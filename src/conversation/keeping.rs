@@ -21,11 +21,10 @@ use tokio::sync::Notify;
 use super::error::ConversationError;
 use super::services::{Services, chain_text};
 use crate::agent::catalog::AgentEntry;
-use crate::archive::{Archive, KeptFrom, Key, MissingTurns, Noticed};
+use crate::archive::{Advice, Archive, KeepOutcome, KeptFrom, Key, MissingTurns};
 use crate::files::misplaced::Misplaced;
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::dialect::Dialect;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 
@@ -37,11 +36,11 @@ const ASKED: usize = 1_024;
 /// What the user has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepRules {
-    /// Whether transcripts are kept without being asked for.
+    /// Whether transcripts are kept automatically.
     pub is_on: bool,
-    /// For how many days after they were last written to; for ever where none is given.
+    /// For how many days after they were last written to. `None`: for ever.
     pub days: Option<u64>,
-    /// How much all copies may take on the disk.
+    /// How many bytes of disk space all copies may take. `None`: any number.
     pub bytes: Option<u64>,
 }
 
@@ -58,9 +57,9 @@ impl Default for KeepRules {
 /// How a session is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// Its files get second names.
+    /// Its files are linked.
     Linked,
-    /// They are copied.
+    /// Its files are copied.
     Packed,
 }
 
@@ -85,7 +84,7 @@ impl From<&Link> for Session {
     }
 }
 
-/// What is kept, and what is to be.
+/// The copies of transcripts, and the sessions that wait to be kept.
 #[derive(Debug)]
 pub struct Keeper {
     /// The copies.
@@ -94,7 +93,7 @@ pub struct Keeper {
     pub rules: KeepRules,
     asked: Mutex<BTreeMap<Session, Depth>>,
     wake: Notify,
-    /// What was reported to be in place of a folder of copies. Every backup meets it.
+    /// Links and files in place of folders of copies that were reported. Each backup finds them again.
     misplaced: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -111,8 +110,8 @@ impl Keeper {
         }
     }
 
-    /// Something was written to this session; it is kept soon, where that is on. One that is asked for beyond what can wait is
-    /// kept when it is asked for again, or within the day.
+    /// Asks for a session to be kept soon, if keeping is on. If too many sessions wait, it is kept when it is asked for again, or
+    /// within a day.
     pub fn ask(&self, session: Session, depth: Depth) {
         if !self.rules.is_on || session.upstream_id.is_empty() {
             return;
@@ -126,18 +125,18 @@ impl Keeper {
         self.wake.notify_one();
     }
 
-    /// Until something is asked for.
+    /// Waits until a session is asked for.
     pub async fn wait(&self) {
         self.wake.notified().await;
     }
 
-    /// What was asked for since this was called last.
+    /// The sessions that were asked for since the last call.
     #[must_use]
     pub fn take(&self) -> BTreeMap<Session, Depth> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Whether this was not reported yet. It counts as reported then.
+    /// Whether this was not reported yet. From now on it counts as reported.
     pub(super) fn is_new(&self, misplaced: &Misplaced) -> bool {
         let mut reported = self.misplaced.lock().unwrap_or_else(PoisonError::into_inner);
         reported.insert(misplaced.path.clone())
@@ -148,7 +147,7 @@ impl Keeper {
     }
 }
 
-/// By what the archive knows a session.
+/// The key by which the archive knows a session.
 pub(super) fn key(root: &Path, id: &UpstreamId) -> Key {
     Key {
         root: root.to_owned(),
@@ -158,158 +157,157 @@ pub(super) fn key(root: &Path, id: &UpstreamId) -> Key {
 
 /// Backs up a session, with the rollouts in which its history begins. If its transcript is missing, its linked copies are
 /// packed.
-///
-/// # Errors
-/// What cannot be found for another reason than that it is gone, read or written.
-pub(super) fn keep(
+pub(super) fn keep(services: &Services, entry: &AgentEntry, session: &Session, depth: Depth) -> KeepOutcome {
+    let mut kept = KeepOutcome::default();
+    let done = keep_files(services, entry, session, depth, &mut kept);
+    kept.error = kept.error.or(done.err());
+    kept
+}
+
+fn keep_files(
     services: &Services,
     entry: &AgentEntry,
     session: &Session,
     depth: Depth,
-    turns: Option<u64>,
-) -> Result<Noticed, TranscriptError> {
+    kept: &mut KeepOutcome,
+) -> Result<(), TranscriptError> {
     let Some((root, format)) = entry.listed_transcripts() else {
-        return Ok(Noticed::default());
+        return Ok(());
     };
     let id = &session.upstream_id;
-    let found = format.dialect().files(services.session(root, &session.cwd, id));
-    let found = found.map(|(files, _)| files);
     let archive = &services.keeper.archive;
-    let found = match found {
-        Ok(found) => found,
-        Err(error) if error.is_absence() => return archive.pack(&key(root, id), None, None),
+    // Read before the files: a turn that ends meanwhile may not be in them.
+    let acknowledged = |id: &UpstreamId| acknowledged(services, &entry.transcript_root(), id);
+    let own_turns = acknowledged(id)?;
+    let found = match format.dialect().files(services.session(root, &session.cwd, id)) {
+        Ok((found, _)) => found,
+        Err(error) if error.is_absence() => return archive.pack_links(&key(root, id), own_turns),
         Err(error) => return Err(error),
     };
-    let mut own = Noticed::default();
     let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let newest = found.iter().filter_map(|(_, path)| written(path)).max();
     let newest = newest.and_then(|at| Timestamp::try_from(at).ok());
-    // What cannot be kept of one does not cost the others.
-    let mut first = Ok(());
+    // The others are kept even if one fails.
+    let mut done = Ok(());
     for (name, path) in found {
-        let key = key(root, &UpstreamId::new(name));
-        let is_own = key.upstream_id == id.as_str();
-        let turns = turns.filter(|_| is_own);
-        let kept = match depth {
-            Depth::Linked => archive.link(&key, format.dialect(), &path, turns),
-            Depth::Packed => archive.pack(&key, Some((format.dialect(), &path)), turns),
+        let name = UpstreamId::new(name);
+        let (is_own, key) = (name == *id, key(root, &name));
+        let turns = match is_own {
+            true => own_turns,
+            false => acknowledged(&name)?,
         };
-        let kept = kept.and_then(|noticed| match newest.filter(|_| !is_own) {
-            Some(at) => archive.note_continued(&key, at.as_millisecond()),
-            None => {
-                own = noticed;
-                Ok(())
-            }
-        });
-        first = first.and(kept);
+        let one = match depth {
+            Depth::Linked => archive.link(&key, format.dialect(), &path, turns),
+            Depth::Packed => archive.pack(&key, format.dialect(), &path, turns),
+        };
+        let mut noted = Ok(());
+        match newest.filter(|_| !is_own) {
+            Some(at) => noted = archive.note_continued(&key, at.as_millisecond()),
+            None => kept.is_rewritten = one.is_rewritten,
+        }
+        done = done.and(one.error.map_or(Ok(()), Err)).and(noted);
     }
-    first.map(|()| own)
+    done
 }
 
-/// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has it.
+/// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has or had it.
 ///
 /// # Errors
 /// If the store cannot be read. Then a copy must not be taken for one of all turns.
 pub(super) fn acknowledged(
     services: &Services,
-    entry: &AgentEntry,
+    root: &TranscriptRoot,
     id: &UpstreamId,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Option<u64>, TranscriptError> {
+    let unknown = |error: StoreError| {
+        TranscriptError::io("look up the turns of", Path::new(id.as_str()))(io::Error::other(error))
+    };
     let mut most = None;
-    for owner in services.store.owners(id, Some(&entry.transcript_root()))? {
-        let Some(record) = services.store.conversation(owner)? else {
+    for owner in services.store.owners(id, Some(root)).map_err(unknown)? {
+        let Some(record) = services.store.conversation(owner).map_err(unknown)? else {
             continue;
         };
         let mut links = record.chain.links().iter();
-        let link = links.find(|link| link.upstream_id == *id);
-        most = most.max(link.map(|link| link.turns + link.carried_turns));
+        let turns = match links.find(|link| link.upstream_id == *id) {
+            Some(link) => Some(link.turns + link.carried_turns),
+            // It has left the chain, to which an undo may return it.
+            None => {
+                let lineage = services.store.lineage_all(owner).map_err(unknown)?;
+                let own = lineage.iter().filter(|entry| entry.upstream_id == *id);
+                own.map(|entry| entry.turns + entry.carried_turns).max()
+            }
+        };
+        most = most.max(turns);
     }
     Ok(most)
 }
 
-/// The folder that a session of a conversation ran in, by which its agent keeps it; that of the conversation where it is not in
-/// the chain any more.
+/// The folder in which a session of a conversation ran. If the session has left the chain: the folder of the conversation.
 pub(super) fn folder_of<'a>(record: &'a ConversationRecord, id: &UpstreamId) -> &'a str {
     let mut links = record.chain.links().iter();
     let link = links.find(|link| link.upstream_id == *id);
     link.map_or(&record.cwd, |link| &link.cwd)
 }
 
-/// How many acknowledged turns each session would lack that restoring this one would put in place. Of Codex these are also the
-/// sessions that it continues. Only what the restored file does not show is counted: what is missing from one of Claude's is seen
-/// whenever it is opened.
+/// How many acknowledged turns a session would lack if its transcript were restored now. `None` if it would lack none, or has a
+/// transcript.
 ///
 /// # Errors
 /// If the store or the copies cannot be read.
-fn losses(
-    services: &Services,
-    entry: &AgentEntry,
-    id: &UpstreamId,
-) -> Result<Vec<(UpstreamId, MissingTurns)>, TranscriptError> {
-    let Some((root, format)) = entry.listed_transcripts() else {
-        return Ok(Vec::new());
-    };
-    let archive = &services.keeper.archive;
-    let none = MissingTurns::Known(0);
-    let acknowledged = |id: &UpstreamId| {
-        let turns = acknowledged(services, entry, id).map_err(|error| {
-            TranscriptError::io("look up the turns of", Path::new(id.as_str()))(io::Error::other(error))
-        });
-        turns.map(Option::unwrap_or_default)
-    };
-    let (dialect, home) = (format.dialect(), services.home(root));
-    // Files that continue others are found by their ids, in whichever folder the session runs.
-    let folder = "";
-    if !dialect.can().by_reference {
-        if !dialect.is_gone(root, id.as_str()) {
-            return Ok(Vec::new());
-        }
-        let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
-        return Ok(vec![(id.clone(), later.unwrap_or(none))]);
-    }
-    let mut losses = Vec::new();
-    let path = dialect.find(home.session(Some(folder), id.as_str()));
-    if path.is_ok_and(|path| is_blank(&path).unwrap_or(false)) {
-        let later = archive.turns_behind(&key(root, id), acknowledged(id)?)?;
-        losses.push((id.clone(), later.unwrap_or(none)));
-    }
-    let Some(kept) = in_place_of_lost(services, entry, id)? else {
-        return Ok(losses);
-    };
-    for session in kept.sessions() {
-        let id = UpstreamId::new(session.as_str());
-        let acknowledged = acknowledged(&id)?;
-        let later = match archive.turns_behind(&key(root, &id), acknowledged)? {
-            Some(later) => later,
-            None => dialect
-                .open(services.home(kept.root()).session(Some(folder), session), None)
-                .ok()
-                // Every reader reports a missing beginning.
-                .filter(|open| !open.begins_elsewhere())
-                .and_then(|open| open.turns_recorded_at_most())
-                .map_or(none, |recorded| {
-                    MissingTurns::Known(acknowledged.saturating_sub(recorded))
-                }),
-        };
-        losses.push((id, later));
-    }
-    Ok(losses)
-}
-
-/// How many acknowledged turns a session would lack if it were restored now. `None` if it would lack none.
-///
-/// # Errors
-/// As [`losses`].
 fn lost_turns(
     services: &Services,
     entry: &AgentEntry,
     id: &UpstreamId,
 ) -> Result<Option<MissingTurns>, TranscriptError> {
-    let losses = losses(services, entry, id)?.into_iter();
-    let own = losses
-        .filter(|(session, _)| session == id)
-        .map(|(_, turns)| turns);
-    Ok(own.max().filter(|missing| *missing > MissingTurns::Known(0)))
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(None);
+    };
+    let there = format.dialect().locate(root, id.as_str())?;
+    if there.iter().any(|path| !is_blank(path).unwrap_or(false)) {
+        return Ok(None);
+    }
+    let lost = lacking(services, entry, id)?;
+    Ok(Some(lost).filter(|missing| *missing > MissingTurns::Known(0)))
+}
+
+/// How many acknowledged turns the copy of a session lacks.
+///
+/// # Errors
+/// If the store or the copies cannot be read.
+fn lacking(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<MissingTurns, TranscriptError> {
+    let none = MissingTurns::Known(0);
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(none);
+    };
+    let acknowledged = acknowledged(services, &entry.transcript_root(), id)?.unwrap_or_default();
+    let later = services
+        .keeper
+        .archive
+        .turns_behind(&key(root, id), acknowledged)?;
+    let dialect = format.dialect();
+    // Whoever opens another transcript counts its turns.
+    if later != Some(MissingTurns::Unknown) || !dialect.can().by_reference {
+        return Ok(later.unwrap_or(none));
+    }
+    let Some(kept) = in_place_of_lost(services, entry, id)? else {
+        return Ok(MissingTurns::Unknown);
+    };
+    // Files that continue others are found by their ids, in whichever folder the session runs.
+    let session = services.home(kept.root()).session(Some(""), id.as_str());
+    let open = dialect.open(session, None).ok();
+    // Every reader reports a missing beginning.
+    let recorded = open
+        .filter(|open| !open.begins_elsewhere())
+        .and_then(|open| open.turns_recorded_at_most());
+    let missing = recorded.map_or(0, |recorded| acknowledged.saturating_sub(recorded));
+    Ok(match missing {
+        0 => MissingTurns::Unknown,
+        missing => MissingTurns::Known(missing),
+    })
 }
 
 /// Refuses a change that begins with the head of a conversation if that was restored with fewer turns and the conversation has
@@ -354,7 +352,7 @@ pub(super) fn note_reported(services: &Services, entry: &AgentEntry, id: &Upstre
     }
 }
 
-/// Puts those of these sessions of a conversation back that are gone, and of which all that was acknowledged is kept.
+/// Restores the sessions among these that are lost and whose copies lack no acknowledged turn.
 pub(super) fn put_back_whole<'a>(
     services: &Services,
     entry: &AgentEntry,
@@ -373,11 +371,11 @@ pub(super) fn put_back_whole<'a>(
     }
 }
 
-/// Puts a session of a conversation back that is lost, for a change that begins with it. With the sessions of the chain before
-/// it, in which its history may begin; without them it is there all the same.
+/// Restores a lost session of a conversation for a change that begins with it. Also restores the sessions before it in the chain, in
+/// which its history may begin, if that is possible.
 ///
 /// # Errors
-/// When what is kept of it lacks turns, or cannot be put back.
+/// If its copy lacks turns or cannot be restored.
 pub(super) fn bring_back(
     services: &Services,
     entry: &AgentEntry,
@@ -453,16 +451,15 @@ pub(super) fn is_kept(services: &Services, root: &Path, id: &UpstreamId) -> bool
     })
 }
 
-/// Whether a session's transcript is kept, or may be: where what is kept cannot be read nobody knows.
+/// Whether a session's transcript is kept, or may be because the copies cannot be read.
 pub(super) fn may_be_kept(services: &Services, root: &Path, id: &UpstreamId) -> bool {
     let kept = services.keeper.archive.has_transcript(&key(root, id));
     kept.unwrap_or(true)
 }
 
-/// Puts what is kept of a session back to where its agent looks for it; from which folder that is done, where it is known. Its
-/// records name the folder that it has now where they named one from which it was moved since.
-/// What the file will lack is recorded first: its conversation reports that at the next resume, whatever happens until then.
-/// Gives what was put there.
+/// Restores what is kept of a session to where its agent looks for it in the folder `cwd`, which the restored records name. If
+/// `cwd` is unknown, that is the folder in which the session ran last. What the transcript will lack is recorded first: its
+/// conversation reports that at the next resume, whatever happens until then. Returns the restored files.
 ///
 /// # Errors
 /// That nothing is kept, that something else is there, what cannot be read or written.
@@ -475,30 +472,21 @@ pub(super) fn restore(
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(Vec::new());
     };
-    let archive = &services.keeper.archive;
-    let losses = losses(services, entry, id)?;
-    let lacking = |id: &str| {
-        let of_session = losses.iter().filter(|(session, _)| session.as_str() == id);
-        // An unknown number has its mark already, which stays.
-        of_session
-            .map(|(_, turns)| *turns)
-            .max()
-            .map_or(0, MissingTurns::turns)
-    };
-    let key = key(root, id);
-    // None of its turns is new, also for who hears of the file before this is through.
+    // None of its turns is new, also for those who see the file before this returns.
     let mut placing = |id: &str, bytes| {
         services.old_bytes.note(&id.into(), bytes);
         Ok(())
     };
-    let dialect = format.dialect();
-    let relocation = relocation(services, entry, dialect, &key, id)?;
-    let place = (cwd.map(Path::new), &relocation);
-    archive.restore(dialect, &key, place, lacking, &mut placing)
+    let advice = Advice {
+        relocation: &|from| relocation(services, entry, id, cwd, from),
+        lacking: &|id| lacking(services, entry, &id.into()),
+    };
+    let (archive, place) = (&services.keeper.archive, cwd.map(Path::new));
+    archive.restore(format.dialect(), &key(root, id), place, advice, &mut placing)
 }
 
-/// Removes the copies of sessions that are deleted. Those in which histories of others begin stay for as long as these are kept.
-/// Returned are those that may still be there although they were to go, each with why.
+/// Deletes the copies of deleted sessions. Those in which the histories of other kept sessions begin stay as long as these. Returns the
+/// sessions whose copies may still be there, each with the error.
 pub(super) fn forget(
     services: &Services,
     entry: &AgentEntry,
@@ -512,7 +500,7 @@ pub(super) fn forget(
         let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
         let known = entry.transcript_root();
         let removed = archive.remove_unneeded(root, &all, |id| is_used(services, &known, &id.into()));
-        // Which of them it was is in the error.
+        // The error names the session.
         let failed = removed.err().zip(ids.first());
         return failed
             .map(|(error, id)| (id.clone(), error))
@@ -525,7 +513,7 @@ pub(super) fn forget(
         .collect()
 }
 
-/// Whether a conversation has this session that is not deleted, or may have it.
+/// Whether a conversation that is not deleted has this session, or may have it because the store cannot be read.
 pub(super) fn is_used(services: &Services, root: &TranscriptRoot, id: &UpstreamId) -> bool {
     let Ok(owners) = services.store.owners(id, Some(root)) else {
         return true;
@@ -538,43 +526,41 @@ pub(super) fn is_used(services: &Services, root: &TranscriptRoot, id: &UpstreamI
     })
 }
 
-/// The folders that the records of a session are to name instead of those that they name in the kept copy.
+/// Which folders the records of a session name when its copy is put into the folder `cwd`, or if that is unknown, into the one in
+/// which the session ran last.
 fn relocation(
     services: &Services,
     entry: &AgentEntry,
-    dialect: &dyn Dialect,
-    key: &Key,
     id: &UpstreamId,
-) -> Result<Relocation, TranscriptError> {
-    let from = match dialect.can().by_folder {
-        true => services.keeper.archive.kept_from(key)?,
-        // A move leaves the records as they are.
-        false => None,
-    };
-    Ok(Relocation {
-        folders: from.map_or(Ok(Vec::new()), |from| moved_since(services, entry, id, &from))?,
-        ..Relocation::default()
-    })
-}
-
-/// The folders from which a session was moved since it was copied, and that in which it is now.
-fn moved_since(
-    services: &Services,
-    entry: &AgentEntry,
-    id: &UpstreamId,
+    cwd: Option<&str>,
     from: &KeptFrom,
-) -> Result<Vec<(String, String)>, TranscriptError> {
+) -> Result<Relocation, TranscriptError> {
+    let is_by_folder = entry
+        .listed_transcripts()
+        .is_some_and(|(_, format)| format.dialect().can().by_folder);
+    // Otherwise a move leaves the records as they are.
+    if !is_by_folder {
+        return Ok(Relocation::default());
+    }
     let unknown = |error| {
         TranscriptError::io("look for the folders of", Path::new(id.as_str()))(io::Error::other(error))
     };
     let owners = services.store.owners(id, Some(&entry.transcript_root()));
-    // What is several conversations' stays where it is when one of them moves.
-    let [owner] = owners.map_err(unknown)?[..] else {
-        return Ok(Vec::new());
+    let mut known: Vec<String> = Vec::new();
+    // A session of several conversations stays where it is when one of them moves.
+    if let [owner] = owners.map_err(unknown)?[..] {
+        let lineage = services.store.lineage_all(owner).map_err(unknown)?;
+        let own = lineage.into_iter().filter(|entry| entry.upstream_id == *id);
+        known.extend(own.map(|entry| entry.cwd));
+    }
+    let Some(now) = cwd.map(str::to_owned).or_else(|| known.last().cloned()) else {
+        return Ok(Relocation::default());
     };
-    let lineage = services.store.lineage_all(owner).map_err(unknown)?;
     let real = |folder: &str| fs::canonicalize(folder).ok()?.into_os_string().into_string().ok();
-    Ok(moved::folders(&moved::stations(&lineage, id), from, real))
+    Ok(Relocation {
+        folders: moved::folders(&known, &now, from, real),
+        ..Relocation::default()
+    })
 }
 
 #[cfg(test)]

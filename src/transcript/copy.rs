@@ -38,7 +38,10 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
     with_files("copy", source, folder, new_id, |files, writer| {
         files.own(old_id)?;
         lines.all(writer, |line, edits| {
-            let bytes = line.held()?;
+            // A line that is too long to be held is copied as it is.
+            let Some(bytes) = line.bytes else {
+                return Ok(Verdict::Keep);
+            };
             let text = text_of_same_length(bytes);
             match EditableRecord::parse(&text) {
                 Some(record) => edit_session(&record, old_id, new_id, edits),

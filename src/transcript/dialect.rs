@@ -150,7 +150,7 @@ pub trait Dialect: Debug + Sync {
         Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
     }
 
-    /// Whether the transcript of a session is missing or blank, or one that it continues is missing.
+    /// Whether the transcript of a session is missing or blank, or one that it continues.
     fn is_gone(&self, root: &Path, id: &str) -> bool {
         let found = self.locate(root, id);
         found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))

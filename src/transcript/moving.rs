@@ -7,7 +7,7 @@
 //! another process holds open. Blocks; knows nothing of who asked for it.
 
 mod carrying;
-pub(super) mod comparing;
+pub(crate) mod comparing;
 pub(crate) mod holders;
 pub mod journal;
 mod neighbours;

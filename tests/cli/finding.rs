@@ -273,6 +273,10 @@ fn printed_ids_are_accepted() {
         .to_owned();
     let listed = shown(&home, 80, &["ls"]);
     let short = listed.iter().find(|line| line.contains("Deploy")).unwrap()[..8].to_owned();
+    // Less than what is printed may be too little.
+    for word in [&session[..5], &short[..5]] {
+        assert_eq!(home.run(&["show", word]).status.code(), Some(4), "{word}");
+    }
     for word in [&session, &transcript, &short] {
         for command in [
             "show",

@@ -60,9 +60,7 @@ pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
                 "{told}: {} is not where {link} says",
                 path.display()
             );
-            // What is put back from a kept copy names the folder in which it was kept.
-            let folder = Some(folder).filter(|_| !ledger.may_be_lost);
-            if let Err(why) = is_whole(path, folder.as_deref()) {
+            if let Err(why) = is_whole(path, &folder) {
                 let words = home.words_about(&ledger.id);
                 panic!("{told}: {}: {why}\n{links:#?}\n{words}", path.display());
             }
@@ -107,12 +105,12 @@ fn transcripts(projects: &Path, told: &str) -> BTreeMap<String, PathBuf> {
 }
 
 /// Whether each record can be read, and one that is no copy of another session's names this folder.
-fn is_whole(path: &Path, folder: Option<&str>) -> Result<(), String> {
+fn is_whole(path: &Path, folder: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).unwrap();
     for line in text.lines().filter(|line| *line != GARBAGE) {
         let record: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
         let cwd = record["cwd"].as_str().filter(|_| record["forkedFrom"].is_null());
-        if cwd.is_some() && folder.is_some() && cwd != folder {
+        if cwd.is_some_and(|cwd| cwd != folder) {
             return Err(format!("not {folder:?}: {record}"));
         }
     }

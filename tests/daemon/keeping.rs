@@ -13,7 +13,7 @@ use bridge_protocol::method::Status;
 use serde_json::{Value, json};
 
 use super::error_words;
-use crate::carrying::folders_in;
+use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
 use crate::moved_trees::move_tree;
 use crate::moving::move_to;
@@ -543,4 +543,61 @@ async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_i
     app.close(fork).await;
     lose(&home);
     assert_eq!(app.remembered(fork).await, ["first", "second"]);
+}
+
+/// A session that the conversation has left is restored into the folder that the conversation has by then.
+#[tokio::test]
+async fn a_session_that_was_left_names_the_folder_in_which_it_is_restored() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let left = app.get(id).await.head.unwrap();
+    let places = app.checkpoints(id).await;
+    app.close(id).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.ask("conversation/reset", id).await;
+    app.send(id, "anew").await;
+    app.close(id).await;
+    let new = home.folder_named("new");
+    move_to(&app, id, &new).await.unwrap();
+    lose(&home);
+    let fork = json!({"conversationId": id, "at": places[0].id});
+    app.call("conversation/fork", fork).await.unwrap();
+    let folders = folders_in(&transcript(&home, left.as_str()));
+    assert!(
+        !folders.is_empty() && folders.iter().all(|folder| *folder == new),
+        "{folders:?}"
+    );
+}
+
+/// The moved transcript is another file than the one that was linked.
+#[tokio::test]
+async fn a_moved_transcript_is_linked_at_once() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let mut cwd = home.project();
+    let id = app.begun(&cwd, &["first"]).await;
+    once_kept(&app, |total| total.sessions == 1).await;
+    for (is_tree, name) in [(false, "moved"), (true, "moved-again")] {
+        let new = home.folder_named(name);
+        match is_tree {
+            false => drop(move_to(&app, id, &new).await.unwrap()),
+            true => drop(move_tree(&app, &cwd, &new).await.unwrap()),
+        }
+        let head = app.get(id).await.head.unwrap();
+        let path = transcript(&home, head.as_str());
+        let folder = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let kept = home.data().join("kept");
+        let is_linked = || {
+            let lists = files_below(&kept)
+                .into_iter()
+                .filter(|path| path.ends_with("kept.json"));
+            let mut texts = lists.filter_map(|list| fs::read_to_string(list).ok());
+            texts
+                .any(|text| text.contains(&format!("/{folder}\"")) && text.contains(".link\""))
+                .then_some(())
+        };
+        Watched::below(&home.data()).wait_for("the link to the moved transcript", is_linked);
+        cwd = new;
+    }
 }

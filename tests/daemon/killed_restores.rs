@@ -210,7 +210,10 @@ async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
 fn forget_turns(home: &Home) {
     let list = list(home);
     let mut line: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
-    line["note"].as_object_mut().unwrap().remove("turns").unwrap();
+    let files = line["note"]["files"].as_object_mut().unwrap().values_mut();
+    for copy in files.flat_map(|copies| copies.as_array_mut().unwrap()) {
+        copy.as_object_mut().unwrap().remove("turns").unwrap();
+    }
     write_list(&list, line);
 }
 

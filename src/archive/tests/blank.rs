@@ -11,7 +11,7 @@ use crate::files::set_aside;
 fn a_blank_transcript_that_another_process_holds_open_stays() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 10));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     fs::write(&path, [0; 100]).unwrap();
     let held = fs::File::open(&path).unwrap();
     let mut holder = Command::new("sleep")
@@ -43,4 +43,30 @@ fn a_transcript_that_is_not_blank_any_more_stays() {
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
     let folder = path.parent().unwrap();
     assert_eq!(set_aside::all_in(folder).unwrap().len(), 0);
+}
+
+/// A loss of power may blank a rollout and those in which its history begins.
+#[test]
+fn each_restored_session_is_marked_with_what_it_lacks() {
+    let place = Place::new();
+    let all = [(PARENT, None), (CHILD, Some(PARENT))].map(|(id, base)| (id, rollout(&place, id, base)));
+    for (id, path) in &all {
+        rewritten(place.archive.pack(&place.key(id), codex(), path, Some(1)));
+    }
+    for (_, path) in &all {
+        fs::write(path, [0; 100]).unwrap();
+    }
+    assert!(codex().is_gone(&place.root, CHILD));
+    let advice = Advice {
+        lacking: &|id| Ok(MissingTurns::Known(if id == PARENT { 1 } else { 3 })),
+        ..ADVICE
+    };
+    let key = place.key(CHILD);
+    let restored = place
+        .archive
+        .restore(codex(), &key, None, advice, &mut |_, _| Ok(()));
+    assert_eq!(restored.unwrap().len(), 2);
+    let lacking = [PARENT, CHILD].map(|id| place.archive.unreported(&place.key(id)));
+    assert_eq!(lacking, [1, 3].map(|turns| Some(MissingTurns::Known(turns))));
+    assert!(!codex().is_gone(&place.root, CHILD));
 }

@@ -7,7 +7,7 @@ use crate::files::set_aside;
 /// A session with a compressed copy, and the text of its list.
 fn packed(place: &Place) -> (PathBuf, String) {
     let path = place.put("s.jsonl", &lines(0, 20));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     let list = place.folder("s").join(LIST);
     (path, fs::read_to_string(list).unwrap())
 }
@@ -69,7 +69,7 @@ fn a_list_without_a_checksum_counts_only_if_the_copies_are_as_it_says() {
         fs::write(folder.join(LIST), list.to_string()).unwrap();
         let copy = fs::read(folder.join("1.zst")).unwrap();
         append(&path, &lines(20, 30));
-        place.pack("s", Some(&path));
+        place.pack("s", &path);
         let aside = match member {
             "/upstreamId" => {
                 let folders = set_aside::all_in(folder.parent().unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn a_list_without_a_checksum_gets_one_at_the_next_look() {
     let list = place.folder("s").join(LIST);
     fs::write(&list, old_form(&text)).unwrap();
     // Nothing has changed since.
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     assert_eq!(fs::read_to_string(&list).unwrap(), text);
     assert_eq!(place.names("s"), ["1.zst"]);
 }
@@ -119,7 +119,7 @@ fn with_old_list(place: &Place) -> (PathBuf, [PathBuf; 3]) {
     for name in ["s/subagents/agent-1.jsonl", "s/subagents/agent-2.jsonl"] {
         place.put(name, &lines(0, 10));
     }
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     let folder = place.folder("s");
     let list = folder.join(LIST);
     fs::write(&list, old_form(&fs::read_to_string(&list).unwrap())).unwrap();
@@ -150,7 +150,7 @@ fn a_damaged_copy_of_an_old_list_does_not_cost_the_others() {
         let damaged = fs::read(&copies[1]).ok();
         // The agent has deleted the file, and the copies are all that is left of it.
         fs::remove_file(path.with_extension("").join("subagents/agent-1.jsonl")).unwrap();
-        place.pack("s", Some(&path));
+        place.pack("s", &path);
         assert!(place.archive.has_transcript(&place.key("s")).unwrap(), "{number}");
         assert_eq!(place.names("s"), ["1.zst", "3.zst"], "{number}");
         let folder = place.folder("s");
@@ -176,8 +176,11 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
     changed["files"]["s.jsonl"][0]["file"] = format!("{}.zst", "1".repeat(300)).into();
     let changed = changed.to_string();
     fs::write(&list, &changed).unwrap();
-    let packed = place.archive.pack(&place.key("s"), Some((claude(), &path)), None);
-    assert!(matches!(packed, Err(TranscriptError::Io { .. })), "{packed:?}");
+    let packed = place.archive.pack(&place.key("s"), claude(), &path, None);
+    assert!(
+        matches!(packed.error, Some(TranscriptError::Io { .. })),
+        "{packed:?}"
+    );
     assert_eq!(fs::read_to_string(&list).unwrap(), changed);
     assert!(copies.iter().all(|copy| copy.exists()));
 }
@@ -187,10 +190,7 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
 fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
     let changes: [fn(&Place) -> Result<(), TranscriptError>; 2] = [
         |place| place.archive.note_continued(&place.key("s"), i64::MAX),
-        |place| {
-            let packed = place.archive.pack(&place.key("s"), None, None);
-            packed.map(drop)
-        },
+        |place| place.archive.pack_links(&place.key("s"), None),
     ];
     for (number, change) in changes.into_iter().enumerate() {
         let place = Place::new();
@@ -225,15 +225,15 @@ fn what_was_not_reported_stays_until_it_is() {
     restored(1).unwrap();
     assert_eq!(unreported(), Some(MissingTurns::Known(2)));
     append(&path, &lines(20, 30));
-    place.pack_with("s", Some(&path), Some(5));
+    place.pack_with("s", &path, Some(5));
     let behind = || place.archive.turns_behind(&key, 5).unwrap();
     assert_eq!(behind(), Some(MissingTurns::Known(2)));
     let pruned = place.archive.prune(Some(i64::MAX), Some(0)).unwrap();
     assert_eq!((pruned.sessions, unreported()), (1, Some(MissingTurns::Known(2))));
-    place.pack_with("s", Some(&path), Some(5));
+    place.pack_with("s", &path, Some(5));
     fs::write(place.folder("s").join(LIST), "garbage").unwrap();
     assert_eq!(unreported(), Some(MissingTurns::Known(2)));
-    place.pack_with("s", Some(&path), Some(5));
+    place.pack_with("s", &path, Some(5));
     fs::write(place.archive.mark(&key).unwrap(), "garbage").unwrap();
     assert_eq!(behind(), Some(MissingTurns::Unknown));
     place.archive.note_reported(&key).unwrap();
@@ -247,7 +247,7 @@ fn the_longest_ids_are_marked_too() {
     let id = "i".repeat(249);
     let key = place.key(&id);
     let path = place.put(&format!("{id}.jsonl"), &lines(0, 10));
-    place.pack(&id, Some(&path));
+    place.pack(&id, &path);
     place.lose();
     let restore = |id: &str| {
         let restored = place.restore_lacking(id, 2, &mut |_, _| Ok(()));
@@ -269,7 +269,7 @@ fn the_longest_ids_are_marked_too() {
     assert_eq!(place.archive.unreported(&key), None);
     // As is a folder of copies.
     fs::write(place.folder(&id).join(LIST), "garbage").unwrap();
-    place.pack(&id, Some(&path));
+    place.pack(&id, &path);
     assert_eq!(place.names(&id), ["1.zst"]);
 }
 
@@ -329,7 +329,6 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
 fn lists_of_earlier_versions_are_read_and_later_ones_are_not() {
     let place = Place::new();
     let (_, text) = packed(&place);
-    let of_version = |version: u64| text.replace("\"version\":2,", &format!("\"version\":{version},"));
     assert!(List::read(text.as_bytes()).is_ok());
     assert!(List::read(old_form(&text).as_bytes()).is_ok());
     // Members that are not written any more.
@@ -337,15 +336,60 @@ fn lists_of_earlier_versions_are_read_and_later_ones_are_not() {
     older["wasMoved"] = true.into();
     older["files"]["s.jsonl"][0]["folder"] = "projects/-elsewhere".into();
     assert!(List::read(older.to_string().as_bytes()).is_ok());
-    let newer = List::read(of_version(3).as_bytes());
+    let newer = text.replace("\"version\":3,", "\"version\":4,");
+    let newer = List::read(newer.as_bytes());
     assert!(
         matches!(
             newer,
             Err(set_aside::Unreadable::Newer {
-                version: 3,
-                newest: 2
+                version: 4,
+                newest: 3
             })
         ),
         "{newer:?}"
     );
+}
+
+/// Versions 1 and 2 state the folder once for all copies, and the turns of the newest.
+#[test]
+fn the_copies_of_an_earlier_list_have_what_it_states_for_all() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 20));
+    place.pack("s", &path);
+    fs::write(&path, lines(5, 10)).unwrap();
+    assert!(place.pack("s", &path));
+    place.put("s.jsonl", &lines(5, 11));
+    place.link("s", &path);
+    let text = fs::read_to_string(place.folder("s").join(LIST)).unwrap();
+    let mut list: serde_json::Value = serde_json::from_str(&old_form(&text)).unwrap();
+    list["folder"] = "projects/-last".into();
+    list["turns"] = 7.into();
+    let copies = list["files"]["s.jsonl"].as_array_mut().unwrap();
+    assert_eq!(copies.len(), 3);
+    for copy in copies.iter_mut() {
+        copy.as_object_mut().unwrap().remove("folder");
+        copy.as_object_mut().unwrap().remove("turns");
+    }
+    copies[0]["folder"] = "projects/-first".into();
+    let line = |version: u64| {
+        let list = list.as_object().unwrap().iter();
+        let note: serde_json::Map<_, _> = list
+            .filter(|(name, _)| *name != "version")
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        crate::files::checked_lines::encode(version, &note).unwrap()
+    };
+    for text in [list.to_string().into_bytes(), line(2)] {
+        let list = List::read(&text).unwrap();
+        let copies = list.files["s.jsonl"].iter();
+        let stated: Vec<_> = copies.map(|copy| (copy.folder.as_str(), copy.turns)).collect();
+        assert_eq!(
+            stated,
+            [
+                ("projects/-first", None),
+                ("projects/-last", Some(7)),
+                ("projects/-last", None)
+            ]
+        );
+    }
 }

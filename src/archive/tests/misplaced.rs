@@ -26,22 +26,25 @@ fn restore(place: &Place, turns: u64) -> Result<Vec<PathBuf>, TranscriptError> {
 fn change_all(place: &Place, path: &Path) -> Vec<&'static str> {
     let (archive, key) = (&place.archive, place.key("s"));
     let ids = BTreeSet::from(["s".to_owned()]);
-    let nothing = Relocation::default();
     let mut refused = Vec::new();
     let mut done = |what, done: Result<(), TranscriptError>| {
         if done.is_err() {
             refused.push(what);
         }
     };
-    done("link", archive.link(&key, claude(), path, None).map(drop));
+    let kept = |kept: KeepOutcome| kept.error.map_or(Ok(()), Err);
+    done("link", kept(archive.link(&key, claude(), path, None)));
     append(path, &lines(20, 30));
-    done("pack", archive.pack(&key, Some((claude(), path)), None).map(drop));
+    done("pack", kept(archive.pack(&key, claude(), path, Some(0))));
     archive.forget_unpacked();
     done("restore", restore(place, 3).map(drop));
     done("note", archive.note_continued(&key, i64::MAX));
     done("report", archive.note_reported(&key));
     place.lose();
-    done("unpack", archive.unpack(claude(), &key, &nothing).map(drop));
+    done(
+        "unpack",
+        archive.unpack(claude(), &key, ADVICE.relocation).map(drop),
+    );
     done(
         "remove rollouts",
         archive.remove_unneeded(&key.root, &ids, |_| false),
@@ -91,7 +94,7 @@ fn nothing_is_changed_through_a_link_or_a_file() {
         for is_link in [true, false] {
             let mut place = Place::new();
             let path = place.put("s.jsonl", &lines(0, 10));
-            place.pack("s", Some(&path));
+            place.pack("s", &path);
             restore(&place, 2).unwrap();
             // As a daemon that is killed.
             let left = place
@@ -131,7 +134,7 @@ fn nothing_is_changed_through_a_link_or_a_file() {
 fn a_mark_that_is_a_link_is_an_unknown_loss() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 10));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     restore(&place, 2).unwrap();
     let (key, archive) = (place.key("s"), &place.archive);
     let mark = archive.mark(&key).unwrap();
@@ -159,14 +162,14 @@ fn a_mark_that_is_a_link_is_an_unknown_loss() {
 fn a_copy_that_is_a_link_is_not_appended_to() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 10));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     let copy = place.folder("s").join("1.zst");
     let elsewhere = place._held.path().join("elsewhere");
     fs::rename(&copy, &elsewhere).unwrap();
     symlink(&elsewhere, &copy).unwrap();
     let before = fs::read(&elsewhere).unwrap();
     append(&path, &lines(10, 20));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     assert_eq!(fs::read(&elsewhere).unwrap(), before);
     place.lose();
     place.restore("s").unwrap();

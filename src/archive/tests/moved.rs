@@ -19,6 +19,11 @@ fn records(cwd: &str, count: usize) -> String {
     (0..count).map(record).chain(["@@@\n".to_owned()]).collect()
 }
 
+/// Records without another line.
+fn turns(cwd: &str, count: usize) -> String {
+    records(cwd, count).replace("@@@\n", "")
+}
+
 fn in_folder(place: &Place, cwd: &str, name: &str) -> PathBuf {
     own_folder(&place.root, Path::new(cwd)).join(name)
 }
@@ -43,11 +48,11 @@ fn f12_what_is_restored_into_another_folder_names_it_wherever_it_named_the_old_o
         append(&path, &named);
         put_in(&place, LONG, "s/subagents/agent-1.jsonl", &records(LONG, 1));
         match is_packed {
-            true => place.pack("s", Some(&path)),
+            true => place.pack("s", &path),
             false => place.link("s", &path),
         };
         place.lose();
-        let from = place.archive.kept_from(&place.key("s")).unwrap().unwrap();
+        let from = place.kept_from("s");
         assert_eq!(
             (place.root.join(from.folder).as_path(), from.cwd.as_deref()),
             (path.parent().unwrap(), Some(LONG))
@@ -60,11 +65,13 @@ fn f12_what_is_restored_into_another_folder_names_it_wherever_it_named_the_old_o
             told.push((id.to_owned(), bytes));
             Ok(())
         };
-        let target = (Some(Path::new(SHORT)), &relocation);
-        let restored = place
-            .archive
-            .restore(claude(), &place.key("s"), target, |_| 0, &mut placing)
-            .unwrap();
+        let advice = Advice {
+            relocation: &|_| Ok(relocation.clone()),
+            ..ADVICE
+        };
+        let (archive, cwd) = (&place.archive, Some(Path::new(SHORT)));
+        let restored = archive.restore(claude(), &place.key("s"), cwd, advice, &mut placing);
+        let restored = restored.unwrap();
         assert_eq!(told, [("s".to_owned(), expected.len() as u64)]);
         let there = in_folder(&place, SHORT, "s.jsonl");
         assert_eq!(restored.last(), Some(&there));
@@ -74,16 +81,11 @@ fn f12_what_is_restored_into_another_folder_names_it_wherever_it_named_the_old_o
         // What is no record goes as it is, and is where the records name it, too.
         assert_eq!(side("s/tool-results/r.txt"), LONG);
         assert_eq!(fs::read_to_string(&result).unwrap(), LONG);
-        // It holds all that is kept.
-        assert_eq!(
-            place.restore_in("s", Some(SHORT), &relocation).unwrap(),
-            [] as [PathBuf; 0]
-        );
-        assert!(
-            place
-                .restore_in("s", Some(SHORT), &Relocation::default())
-                .is_err()
-        );
+        // It holds all that is kept, whichever folder it names.
+        for relocation in [&relocation, &Relocation::default()] {
+            let again = place.restore_in("s", Some(SHORT), relocation).unwrap();
+            assert_eq!(again, [] as [PathBuf; 0]);
+        }
         place.lose();
     }
 }
@@ -95,18 +97,18 @@ fn a_copy_in_a_folder_of_a_shorter_name_counts_before_the_one_that_it_goes_on_fr
         let path = put_in(&place, LONG, "s.jsonl", &records(LONG, 9));
         place.link("s", &path);
         if is_linked {
-            place.pack("s", Some(&path));
+            place.pack("s", &path);
         }
         // It goes there with other folders, and goes on.
         let moved = put_in(&place, SHORT, "s.jsonl", &records(SHORT, 9));
         fs::remove_file(&path).unwrap();
         append(&moved, &records(SHORT, 1));
         assert!(fs::metadata(&moved).unwrap().len() < records(LONG, 9).len() as u64);
-        let noticed = match is_linked {
+        let is_rewritten = match is_linked {
             true => place.link("s", &moved),
-            false => place.pack("s", Some(&moved)),
+            false => place.pack("s", &moved),
         };
-        assert_eq!(noticed, Noticed::default());
+        assert!(!is_rewritten);
         let text = fs::read_to_string(&moved).unwrap();
         place.lose();
         place
@@ -116,8 +118,8 @@ fn a_copy_in_a_folder_of_a_shorter_name_counts_before_the_one_that_it_goes_on_fr
         // A file with fewer lines is kept too, and does not count.
         let other = put_in(&place, "/c", "s.jsonl", &records("/c", 2));
         fs::remove_file(&moved).unwrap();
-        place.pack("s", Some(&other));
-        let from = place.archive.kept_from(&place.key("s")).unwrap().unwrap();
+        place.pack("s", &other);
+        let from = place.kept_from("s");
         assert_eq!(from.cwd.as_deref(), Some(SHORT));
     }
 }
@@ -140,4 +142,51 @@ fn what_is_appended_after_a_move_is_kept_at_once() {
     assert_eq!(fs::read_to_string(&moved).unwrap(), expected);
     let behind = place.archive.turns_behind(&place.key("s"), 3).unwrap();
     assert_eq!(behind, Some(MissingTurns::Known(0)));
+}
+
+/// Both folders have the same name at the agent, and neither the list nor the name shows the move.
+#[test]
+fn a_move_is_no_rewrite_and_leaves_one_copy() {
+    const FOLDERS: [&str; 3] = ["/nowhere/a.b", "/nowhere/a-b", LONG];
+    let place = Place::new();
+    let mut left: Option<PathBuf> = None;
+    for (number, folder) in FOLDERS.into_iter().chain(FOLDERS).enumerate() {
+        let path = put_in(&place, folder, "s.jsonl", &turns(folder, 5 + number));
+        let side = put_in(&place, folder, "s/subagents/agent-1.jsonl", &records(folder, 1));
+        if let Some(left) = left.filter(|left| *left != path) {
+            fs::remove_file(&left).unwrap();
+        }
+        match number % 2 {
+            0 => assert!(!place.link("s", &path), "{number}"),
+            _ => assert!(!place.pack("s", &path), "{number}"),
+        }
+        assert!(!place.pack("s", &path), "{number}");
+        assert_eq!(place.names("s").len(), 2, "{number}");
+        let from = place.kept_from("s");
+        assert_eq!(place.root.join(&from.folder), path.parent().unwrap());
+        assert_eq!(from.cwd.as_deref(), Some(folder));
+        fs::remove_file(&side).unwrap();
+        left = Some(path);
+    }
+}
+
+/// The list knows of each copy where it is from and how many turns it has, not only of the newest.
+#[test]
+fn an_older_copy_that_has_more_is_known_as_what_it_is() {
+    let place = Place::new();
+    let path = put_in(&place, LONG, "s.jsonl", &records(LONG, 9));
+    place.pack_with("s", &path, Some(9));
+    fs::remove_file(&path).unwrap();
+    let moved = put_in(&place, SHORT, "s.jsonl", &records(SHORT, 2));
+    assert!(place.pack_with("s", &moved, Some(12)));
+    place.lose();
+    let from = place.kept_from("s");
+    assert_eq!(
+        (place.root.join(&from.folder).as_path(), from.cwd.as_deref()),
+        (path.parent().unwrap(), Some(LONG))
+    );
+    let behind = place.archive.turns_behind(&place.key("s"), 12).unwrap();
+    assert_eq!(behind, Some(MissingTurns::Known(3)));
+    place.restore_in("s", None, &Relocation::default()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), records(LONG, 9));
 }

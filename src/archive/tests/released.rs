@@ -20,10 +20,7 @@ fn what_others_continue_stays_until_none_of_them_is_left() {
         let place = Place::new();
         for (id, base) in [(PARENT, None), (CHILD, Some(PARENT)), (GRANDCHILD, Some(CHILD))] {
             let path = rollout(&place, id, base);
-            place
-                .archive
-                .pack(&place.key(id), Some((codex(), &path)), None)
-                .unwrap();
+            pack_rollout(&place, id, &path);
         }
         for ids in removed {
             let ids = ids.iter().map(|id| (*id).to_owned()).collect();
@@ -50,10 +47,7 @@ fn nothing_is_deleted_while_a_kept_session_cannot_be_read() {
         let place = Place::new();
         for (id, base) in [(PARENT, None), (CHILD, Some(PARENT))] {
             let path = rollout(&place, id, base);
-            place
-                .archive
-                .pack(&place.key(id), Some((codex(), &path)), None)
-                .unwrap();
+            pack_rollout(&place, id, &path);
         }
         hide(&place.folder(CHILD));
         let ids = BTreeSet::from([PARENT.to_owned()]);

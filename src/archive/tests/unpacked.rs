@@ -4,8 +4,10 @@ use super::*;
 
 /// Unpacks a session, and returns where its transcript is then.
 fn unpack(place: &Place, id: &str) -> (Unpacked, PathBuf) {
-    let nothing = Relocation::default();
-    let unpacked = place.archive.unpack(claude(), &place.key(id), &nothing).unwrap();
+    let unpacked = place
+        .archive
+        .unpack(claude(), &place.key(id), ADVICE.relocation)
+        .unwrap();
     let folder = own_folder(unpacked.root(), Path::new(CWD));
     (unpacked, folder.join(format!("{id}.jsonl")))
 }
@@ -15,9 +17,8 @@ fn what_is_unpacked_lasts_while_it_is_used_and_follows_its_copy() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 10));
     place.put("s/tool-results/t.txt", "a long result");
-    place.pack("s", Some(&path));
-    let nothing = Relocation::default();
-    let unpack_there = place.archive.unpack(claude(), &place.key("s"), &nothing);
+    place.pack("s", &path);
+    let unpack_there = place.archive.unpack(claude(), &place.key("s"), ADVICE.relocation);
     assert!(matches!(unpack_there, Err(TranscriptError::NotFound { .. })));
 
     place.lose();
@@ -32,7 +33,7 @@ fn what_is_unpacked_lasts_while_it_is_used_and_follows_its_copy() {
 
     // Another state of the copy is unpacked anew, and nothing is written to what is read.
     place.put("s.jsonl", &lines(0, 20));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     place.lose();
     let (second, grown) = unpack(&place, "s");
     assert_eq!(fs::read_to_string(&grown).unwrap(), lines(0, 20));
@@ -63,7 +64,7 @@ fn what_an_earlier_daemon_left_is_deleted_and_nothing_else() {
 fn a_blank_transcript_is_read_from_its_copy() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 10));
-    place.pack("s", Some(&path));
+    place.pack("s", &path);
     fs::write(&path, [0; 100]).unwrap();
     let (_unpacked, text) = unpack(&place, "s");
     assert_eq!(fs::read_to_string(&text).unwrap(), lines(0, 10));

@@ -165,7 +165,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         problem.hint_if(ErrorKind::NotResumable, hint)
     })?;
     let done = match &answer.moved {
-        Some(moved) => format!("Undid the move: back in {}.", one_line(&moved.to)),
+        Some(moved) => format!("Undid the move: back in {}", one_line(&moved.to)),
         None => {
             let head = words::short(answer.link.upstream_id.as_str());
             format!("Undid the last change: continues in session {head} again.")

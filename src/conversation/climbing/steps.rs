@@ -158,6 +158,9 @@ impl Climber {
         match tokio::task::spawn_blocking(work).await {
             Ok(Ok((restored, behind))) => {
                 self.kept_lacks = behind.map_or(0, MissingTurns::turns);
+                if behind == Some(MissingTurns::Unknown) {
+                    self.unreported = behind;
+                }
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }

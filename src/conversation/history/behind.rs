@@ -48,7 +48,11 @@ pub(in crate::conversation) fn behind(
         // The file alone may not show it: turns that were cancelled stand in it too.
         let key = key(agents, &link.upstream_id);
         let later = services.keeper.archive.turns_behind(&key, ran);
-        gone = gone.max(later.unwrap_or_default().map_or(0, MissingTurns::turns));
+        match later.unwrap_or_default() {
+            Some(MissingTurns::Known(later)) => gone = gone.max(later),
+            Some(MissingTurns::Unknown) if gone == 0 => return Some(unknown_gap(link, "is read from")),
+            Some(MissingTurns::Unknown) | None => {}
+        }
         why = "are later than its kept copy, or lost";
     }
     unreported(services, link, gone).or_else(|| gap(link, gone, why))
@@ -66,12 +70,16 @@ pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option
         MissingTurns::Known(lost) if lost > shown => {
             gap(link, lost, "are later than the copy from which it was restored")
         }
-        MissingTurns::Unknown if shown == 0 => Some(HistoryGap {
-            upstream_id: link.upstream_id.clone(),
-            kind: GapKind::Behind,
-            detail: "it was restored from a copy that lacks an unknown number of turns".to_owned(),
-        }),
+        MissingTurns::Unknown if shown == 0 => Some(unknown_gap(link, "was restored from")),
         MissingTurns::Known(_) | MissingTurns::Unknown => None,
+    }
+}
+
+fn unknown_gap(link: &Link, how: &str) -> HistoryGap {
+    HistoryGap {
+        upstream_id: link.upstream_id.clone(),
+        kind: GapKind::Behind,
+        detail: format!("it {how} a copy that lacks an unknown number of turns"),
     }
 }
 

@@ -1,72 +1,58 @@
-//! Maps the folders in a backup to the folders that its session has been moved to since. Pure.
+//! Maps the folders that a backup names to the folder in which it is restored. Pure.
 
 use std::path::Path;
-
-use bridge_protocol::UpstreamId;
-use bridge_protocol::link::{LineageEntry, LineageReason};
 
 use crate::archive::KeptFrom;
 use crate::transcript::locate::project_folder;
 
-/// The folders that a session had one after the other, each but the first by a move. The last is the one that it has.
-pub(super) fn stations<'a>(lineage: &'a [LineageEntry], id: &UpstreamId) -> Vec<&'a str> {
-    let mut stations: Vec<&str> = Vec::new();
-    for entry in lineage.iter().filter(|entry| entry.upstream_id == *id) {
-        let is_move = matches!(entry.reason, LineageReason::Moved | LineageReason::Undone);
-        match stations.last_mut() {
-            Some(last) if *last == entry.cwd => {}
-            // It is there, and nobody has changed what its records name.
-            Some(last) if !is_move => *last = &entry.cwd,
-            _ => stations.push(&entry.cwd),
-        }
-    }
-    stations
-}
-
-/// The folders that the copy of a session may name, and that which it has now. `real` gives the path without links of a folder
-/// that is there: agents write that.
+/// The names of the folder in which a copy was made, each with the folder in which the session is now. `known` are the folders in
+/// which the session ran, `real` returns the path of an existing folder without symbolic links: agents write that. Only the folder
+/// of the copy is mapped: what is below it moved along with it, even if the session ran there later.
 pub(super) fn folders(
-    stations: &[&str],
+    known: &[String],
+    now: &str,
     from: &KeptFrom,
     real: impl Fn(&str) -> Option<String>,
 ) -> Vec<(String, String)> {
-    let Some((now, left)) = stations.split_last().filter(|(_, left)| !left.is_empty()) else {
-        return Vec::new();
+    let is_of_folder = |cwd: &str| {
+        let folder = from.folder.file_name();
+        folder.is_some_and(|folder| folder == project_folder(Path::new(cwd)).as_str())
     };
-    let written = |cwd: &str| real(cwd).unwrap_or_else(|| cwd.to_owned());
-    // Folders may be within each other: the innermost that the copy names. Of several times in one folder the last.
-    let copied_at = from.cwd.as_deref().and_then(|named| {
-        let depth = |cwd: &str| {
-            let is_named = |folder: &str| Path::new(named).starts_with(folder);
-            let folders = [cwd.to_owned(), written(cwd)].into_iter();
-            let named = folders.filter(|folder| is_named(folder));
-            named.map(|folder| Path::new(&folder).components().count()).max()
-        };
-        let stations = stations.iter().enumerate();
-        let (_, number) = stations
-            .filter_map(|(number, cwd)| Some((depth(cwd)?, number)))
-            .max()?;
-        Some(number)
-    });
-    let now = written(now);
-    let mut named: Vec<String> = Vec::new();
-    for cwd in &left[copied_at.unwrap_or(0).min(left.len())..] {
-        named.push((*cwd).to_owned());
-        named.extend(real(cwd));
-    }
-    // Only the records know where a link led that is gone.
-    if copied_at.is_none() && left.iter().any(|cwd| real(cwd).is_none()) {
-        let is_of_folder = |cwd: &String| {
-            let name = project_folder(Path::new(cwd));
-            from.folder
-                .file_name()
-                .is_some_and(|folder| folder == name.as_str())
-        };
-        named.extend(from.cwd.clone().filter(is_of_folder));
-    }
-    named.retain(|cwd| *cwd != now);
-    named.dedup();
-    named.into_iter().map(|cwd| (cwd, now.clone())).collect()
+    let names = |cwd: &str| [Some(cwd.to_owned()), real(cwd)].into_iter().flatten();
+    let has = |cwd: &str, is_name: &dyn Fn(&str) -> bool| names(cwd).any(|name| is_name(&name));
+    let depth = |cwd: &str| {
+        let named = from.cwd.as_deref().unwrap_or_default();
+        let around = names(cwd).filter(|name| Path::new(named).starts_with(name));
+        around.map(|name| Path::new(&name).components().count()).max()
+    };
+    let own = from.cwd.as_deref().filter(|cwd| is_of_folder(cwd));
+    // Different folders may have the same name at the agent: the records decide.
+    let copied_in: Vec<&String> = match own {
+        Some(own) if known.iter().any(|cwd| has(cwd, &|name| name == own)) => {
+            known.iter().filter(|cwd| has(cwd, &|name| name == own)).collect()
+        }
+        // Those that are gone may have been links to it.
+        Some(_) => known.iter().filter(|cwd| real(cwd).is_none()).collect(),
+        None => {
+            let of_folder = known.iter().filter(|cwd| has(cwd, &is_of_folder));
+            let of_folder: Vec<&String> = match known.iter().any(|cwd| has(cwd, &is_of_folder)) {
+                true => of_folder.collect(),
+                false => known.iter().collect(),
+            };
+            of_folder
+                .into_iter()
+                .max_by_key(|cwd| depth(cwd))
+                .into_iter()
+                .collect()
+        }
+    };
+    let now = real(now).unwrap_or_else(|| now.to_owned());
+    let mut found: Vec<String> = copied_in.into_iter().flat_map(|cwd| names(cwd)).collect();
+    found.extend(own.map(str::to_owned));
+    found.sort();
+    found.dedup();
+    found.retain(|cwd| *cwd != now);
+    found.into_iter().map(|cwd| (cwd, now.clone())).collect()
 }
 
 #[cfg(test)]
@@ -74,51 +60,72 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_copy_names_is_what_was_left_since_it_was_made() {
-        // Which folders are there is told by what they are called.
+    fn the_folder_of_the_copy_becomes_the_folder_of_the_session() {
         let real = |cwd: &str| match cwd {
             "/link" => Some("/real".to_owned()),
             _ => cwd.starts_with("/there").then(|| cwd.to_owned()),
         };
-        let table: [(&[&str], (&str, &str), &[(&str, &str)]); 13] = [
-            // Nothing was moved.
-            (&[], ("-a", "/a"), &[]),
-            (&["/a"], ("-a", "/a"), &[]),
-            (&["/a"], ("-b", "/b"), &[]),
-            // It was, before and behind the copy.
-            (&["/a", "/there/b"], ("-a", "/a"), &[("/a", "/there/b")]),
-            (&["/a", "/there/b"], ("-there-b", "/there/b"), &[]),
-            (&["/a", "/b", "/c"], ("-a", "/a"), &[("/a", "/c"), ("/b", "/c")]),
-            (&["/a", "/b", "/c"], ("-b", "/b"), &[("/b", "/c")]),
-            // And back.
-            (&["/a", "/b", "/a"], ("-a", "/a"), &[]),
-            (&["/a", "/b", "/a"], ("-b", "/b"), &[("/b", "/a")]),
+        let table: [(&[&str], &str, (&str, Option<&str>), &[(&str, &str)]); 15] = [
+            // The folders of the session, the one that it has now, and where the copy is from.
+            (&[], "/a", ("-a", Some("/a")), &[]),
+            (&["/a"], "/a", ("-a", Some("/a")), &[]),
+            (
+                &["/a", "/there/b"],
+                "/there/b",
+                ("-a", Some("/a")),
+                &[("/a", "/there/b")],
+            ),
+            (
+                &["/a", "/there/b"],
+                "/there/b",
+                ("-there-b", Some("/there/b")),
+                &[],
+            ),
+            (&["/a", "/b", "/c"], "/c", ("-a", Some("/a")), &[("/a", "/c")]),
+            (&["/a", "/b"], "/a", ("-b", Some("/b")), &[("/b", "/a")]),
+            // It left the chain before the conversation was moved.
+            (&["/a"], "/b", ("-a", Some("/a")), &[("/a", "/b")]),
             // Both have the same name at the agent.
-            (&["/a b", "/a-b"], ("-a-b", "/a b/deep"), &[("/a b", "/a-b")]),
-            (&["/a b", "/a-b"], ("-a-b", "/a-b"), &[]),
-            // Agents write what links lead to; where a link is gone the records know.
+            (
+                &["/a b", "/a-b"],
+                "/a-b",
+                ("-a-b", Some("/a b/deep")),
+                &[("/a b", "/a-b")],
+            ),
+            (&["/a b", "/a-b"], "/a-b", ("-a-b", Some("/a-b")), &[]),
+            // One is in the other: the records of a copy do not tell them apart.
+            (&["/a", "/a/b"], "/a/b", ("-a", Some("/a/b")), &[("/a", "/a/b")]),
+            (&["/a", "/a/b"], "/a/b", ("-a-b", None), &[]),
+            (&["/a", "/a/b", "/c"], "/c", ("-a", Some("/a")), &[("/a", "/c")]),
+            // Agents write what links lead to.
             (
                 &["/link", "/b"],
-                ("-real", "/real"),
+                "/b",
+                ("-real", Some("/real")),
                 &[("/link", "/b"), ("/real", "/b")],
             ),
+            // The link is gone.
             (
                 &["/gone", "/link"],
-                ("-other", "/other"),
+                "/link",
+                ("-other", Some("/other")),
                 &[("/gone", "/real"), ("/other", "/real")],
             ),
+            // An old list does not know the folder.
+            (&["/a", "/b"], "/b", ("", Some("/a")), &[("/a", "/b")]),
         ];
-        for (stations, (folder, cwd), expected) in table {
+        for (known, now, (folder, cwd), expected) in table {
             let from = KeptFrom {
                 folder: Path::new("projects").join(folder),
-                cwd: Some(cwd.to_owned()),
+                cwd: cwd.map(str::to_owned),
             };
-            let told = folders(stations, &from, real);
-            let told: Vec<_> = told
+            let known: Vec<String> = known.iter().map(|cwd| (*cwd).to_owned()).collect();
+            let folders = folders(&known, now, &from, real);
+            let folders: Vec<_> = folders
                 .iter()
                 .map(|(from, to)| (from.as_str(), to.as_str()))
                 .collect();
-            assert_eq!(told, expected, "{stations:?} {folder}");
+            assert_eq!(folders, expected, "{known:?} {now} {folder}");
         }
     }
 }

@@ -5,15 +5,15 @@ use bridge_protocol::UpstreamId;
 
 use super::{key, relocation};
 use crate::agent::catalog::AgentEntry;
-use crate::archive::Unpacked;
+use crate::archive::{KeptFrom, Unpacked};
 use crate::conversation::services::Services;
 use crate::transcript::TranscriptError;
 
-/// What is kept of a session whose transcript is missing or blank, or that of one in which it begins. `None` if its agent has it or
-/// may have it, because the folder cannot be read, and if nothing is kept.
+/// The backup of a session, if its transcript or one in which its history begins is missing or blank. `None` if the agent has all of
+/// them, or may have them because a folder cannot be read, and if there is no backup.
 ///
 /// # Errors
-/// When what is kept cannot be read.
+/// If the backup cannot be read.
 pub(in crate::conversation) fn in_place_of_lost(
     services: &Services,
     entry: &AgentEntry,
@@ -27,7 +27,7 @@ pub(in crate::conversation) fn in_place_of_lost(
         return Ok(None);
     }
     let key = key(root, id);
-    let relocation = relocation(services, entry, dialect, &key, id)?;
+    let relocation = |from: &KeptFrom| relocation(services, entry, id, None, from);
     match services.keeper.archive.unpack(dialect, &key, &relocation) {
         Ok(unpacked) => Ok(Some(unpacked)),
         Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => Ok(None),

@@ -70,8 +70,8 @@ fn owners(services: &Services, key: &Key) -> Result<Vec<ConversationRecord>, Sto
     records.filter_map(Result::transpose).collect()
 }
 
-/// As the store knows it.
-fn root_of(key: &Key) -> TranscriptRoot {
+/// The agent's folder, as the store knows it.
+pub(super) fn root_of(key: &Key) -> TranscriptRoot {
     TranscriptRoot::new(key.root.to_string_lossy())
 }
 

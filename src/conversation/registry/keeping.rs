@@ -20,7 +20,7 @@ use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
 use super::super::services::{Services, chain_text, now};
 use super::super::work::UntilStop;
-use super::forgetting::unclaimed;
+use super::forgetting::{root_of, unclaimed};
 use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
 use crate::archive::{KeptSession, MissingTurns, Total};
@@ -31,13 +31,13 @@ use crate::transcript::TranscriptError;
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
 
-/// After what time all is looked at again, in milliseconds.
+/// How long after a pass over all sessions the next one begins, in milliseconds.
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// How often it is looked whether that time is over: a machine that slept has not counted it.
+/// How often the time of the next pass is checked: timers do not count the time that a machine sleeps.
 const LOOK: Duration = Duration::from_secs(60 * 60);
 
-/// How much earlier than the last pass a conversation may have changed and not have been seen by it, in milliseconds.
+/// How long before the last pass a conversation may have changed without that pass seeing it, in milliseconds.
 const OVERLAP_MS: i64 = 60 * 60 * 1_000;
 
 /// A session that a caller names, and where it is.
@@ -49,16 +49,16 @@ struct Named {
     id: UpstreamId,
 }
 
-/// The sessions that a caller names, as far as that is known without looking at the disk.
+/// The sessions that a caller names, as far as they are known without reading the disk.
 struct Wanted {
-    /// That of a conversation's head last; of an id each agent that may have it.
+    /// Of a conversation: its sessions, the head last. Of an id: the session of each agent that may have it.
     named: Vec<Named>,
-    /// The id, where one is named.
+    /// The id, if the caller named one.
     id: Option<UpstreamId>,
 }
 
 impl Wanted {
-    /// The sessions themselves. Of an id it is that which a conversation has, which an agent has, or which is kept. Blocks.
+    /// The sessions themselves. An id means the session that a conversation or an agent has, or that is kept. Blocks.
     fn found(self, services: &Services) -> Result<Vec<Named>, ConversationError> {
         let Some(id) = self.id else {
             return Ok(self.named);
@@ -91,7 +91,7 @@ impl Wanted {
 }
 
 impl Registry {
-    /// Keeps transcripts from now on, until the daemon stops.
+    /// Starts keeping transcripts. Ends when the daemon stops.
     pub fn keep_transcripts(self: &Arc<Self>) {
         let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
         let services = Arc::clone(&self.services);
@@ -127,7 +127,7 @@ impl Registry {
         });
     }
 
-    /// Keeps what was asked for and, once a day, all of it.
+    /// Keeps the sessions that were asked for and, once a day, all that have changed.
     fn keep_round(&self, is_look: bool, at: Timestamp) {
         for (session, depth) in self.services.keeper.take() {
             if self.stop.is_cancelled() {
@@ -151,24 +151,18 @@ impl Registry {
         let Some(entry) = self.services.catalog.get(&session.agent) else {
             return;
         };
-        // What was asked for when its conversation was deleted is not copied behind the back of who forgets it.
+        // A session whose conversation was deleted meanwhile is not copied again.
         if !keeping::is_used(&self.services, &entry.transcript_root(), &session.upstream_id) {
             return;
         }
-        // Before it is kept: a turn that ends meanwhile may not be in it.
-        let turns = match keeping::acknowledged(&self.services, entry, &session.upstream_id) {
-            Ok(turns) => turns,
-            Err(error) => {
-                let error = chain_text(&error);
-                tracing::warn!(upstream_id = %session.upstream_id, error, "cannot look up the turns of a session; it is backed up later");
-                return;
-            }
-        };
-        match keep(&self.services, entry, session, depth, turns) {
-            Ok(noticed) if noticed.rewritten => self.tell_rewritten(entry, &session.upstream_id),
-            Ok(_) => {}
-            Err(TranscriptError::Misplaced(misplaced)) if !self.services.keeper.is_new(&misplaced) => {}
-            Err(error) => {
+        let kept = keep(&self.services, entry, session, depth);
+        if kept.is_rewritten {
+            self.tell_rewritten(entry, &session.upstream_id);
+        }
+        match kept.error {
+            None => {}
+            Some(TranscriptError::Misplaced(misplaced)) if !self.services.keeper.is_new(&misplaced) => {}
+            Some(error) => {
                 let error = chain_text(&error);
                 tracing::warn!(upstream_id = %session.upstream_id, error, "could not back up a transcript");
             }
@@ -194,13 +188,13 @@ impl Registry {
         }
     }
 
-    /// When all was looked at last, in milliseconds since the epoch.
+    /// When the last pass was, in milliseconds since the epoch.
     fn last_pass(&self) -> Option<i64> {
         let path = self.services.keeper.archive.folder().join(PASSED);
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
-    /// Copies what has changed since the last time, lets go of what is not to be kept any longer.
+    /// Copies what has changed since the last pass, and deletes what is older or larger than the user allows.
     fn keep_pass(&self, at: Timestamp) {
         let keeper = &self.services.keeper;
         let since = self.last_pass().map(|last| last - OVERLAP_MS);
@@ -216,8 +210,10 @@ impl Registry {
                 if self.stop.is_cancelled() {
                     return Ok(());
                 }
-                // The form matters for what the agent has only, and that was looked at.
-                if let Err(error) = keeper.archive.pack(&key, None, None) {
+                // The transcripts that agents have were copied above.
+                let (root, id) = (root_of(&key), UpstreamId::new(key.upstream_id.as_str()));
+                let turns = keeping::acknowledged(&self.services, &root, &id);
+                if let Err(error) = turns.and_then(|turns| keeper.archive.pack_links(&key, turns)) {
                     let error = chain_text(&error);
                     tracing::warn!(
                         upstream_id = key.upstream_id,
@@ -244,14 +240,14 @@ impl Registry {
         if self.stop.is_cancelled() || !folder.is_ok_and(|folder| folder.is_dir()) {
             return;
         }
-        // Read again as a number or not at all; what a kill spoils is a pass too many.
+        // If a kill damages it, the next pass comes early.
         let passed = keeper.archive.folder().join(PASSED);
         if let Err(error) = durable::write(&passed, at.to_string().as_bytes()) {
             tracing::warn!(%error, "could not record when transcripts were last backed up");
         }
     }
 
-    /// Copies the sessions of conversations that have changed since then, the newest first.
+    /// Copies the sessions of the conversations that have changed since this time, the newest first.
     fn keep_changed(&self, since: Option<i64>) {
         for conversation in self.services.store.recent(None) {
             let record = match conversation {
@@ -299,10 +295,9 @@ impl Registry {
                     cwd: named.cwd.clone().unwrap_or_default(),
                     upstream_id: named.id.clone(),
                 };
-                let turns = keeping::acknowledged(&services, &named.entry, &named.id);
-                let turns = turns.map_err(|error| store_error(&error))?;
-                keep(&services, &named.entry, &session, Depth::Packed, turns)
-                    .map_err(|error| failed(&error))?;
+                if let Some(error) = keep(&services, &named.entry, &session, Depth::Packed).error {
+                    return Err(failed(&error));
+                }
                 let held = archive.held(&keeping::key(&named.root, &named.id));
                 let held = held.map_err(|error| failed(&error))?;
                 answer.kept.extend(held.into_iter().map(|file| KeptFile {
@@ -351,7 +346,7 @@ impl Registry {
             let named = wanted.found(&services)?;
             let mut answer = RestoreAnswer::default();
             let (mut is_any_kept, count) = (false, named.len());
-            // The session with which it goes on is the last.
+            // The last one is the head, with which the conversation continues.
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
                 registry.refuse_open(named)?;
@@ -498,10 +493,10 @@ fn named(services: &Services, session: Session) -> Option<Named> {
     })
 }
 
-/// How many of the turns that were acknowledged on a session its kept copy lacks, as far as that is known.
+/// How many of the acknowledged turns of a session its copy lacks; 0 if that is unknown.
 fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> {
-    let acknowledged = keeping::acknowledged(services, &named.entry, &named.id);
-    let acknowledged = acknowledged.map_err(|error| store_error(&error))?.unwrap_or(0);
+    let acknowledged = keeping::acknowledged(services, &named.entry.transcript_root(), &named.id);
+    let acknowledged = acknowledged.map_err(|error| failed(&error))?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
     let later = services.keeper.archive.turns_behind(&key, acknowledged);
     Ok(later

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::files::durable::tests::Disk;
-use crate::transcript::tests::{NEW, OLD, transcript};
+use crate::transcript::tests::{NEW, OLD, chain, transcript};
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -94,6 +94,31 @@ fn a_torn_last_line_is_dropped_and_a_whole_one_is_ended() {
         fs::read(copy_as(&source, folder.path(), NEW).expect("a copy")).expect("the copy"),
         b"{\"a\":1}\n{\"b\":2}\n"
     );
+}
+
+#[test]
+fn a_line_that_is_too_long_to_be_held_is_copied_and_repaired_as_it_is() {
+    let long = vec![b'x'; LINE_LIMIT_BYTES + 1];
+    let text = |id: &str| {
+        let [prompt, reply] = [("u1", "", "user"), ("a1", "u1", "assistant")]
+            .map(|(uuid, parent, kind)| chain(uuid, parent, kind, "text", "").replace(OLD, id));
+        [prompt.as_bytes(), &long, b"@@@", reply.as_bytes(), b""].join(&b'\n')
+    };
+    let content = text(OLD);
+    let (folder, source) = transcript(&content);
+    let copy = copy_as(&source, folder.path(), NEW).expect("a copy");
+    assert!(fs::read(&copy).expect("the copy") == text(NEW), "all of it");
+    let index = crate::transcript::reading::index(&source).expect("an index");
+    let branch = index.select(None, true).expect("a branch");
+    let folder = folder.path().join("repaired");
+    let repaired = crate::transcript::repair::repair(&source, &index, &branch, &folder, NEW).expect("a copy");
+    assert_eq!(repaired.repairs.left_out, 1);
+    let lengths: Vec<usize> = fs::read(repaired.path)
+        .expect("the copy")
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::len)
+        .collect();
+    assert_eq!((lengths.len(), lengths[1]), (4, long.len()));
 }
 
 /// F40: never over a file that exists, and nothing half-done is left behind.

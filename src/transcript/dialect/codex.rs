@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::files::open_file;
 use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::unpacked::Unpacked;
@@ -57,7 +58,10 @@ impl Dialect for Codex {
 
     fn is_gone(&self, root: &Path, id: &str) -> bool {
         match rollouts::files_of(root, id) {
-            Ok((_, missing)) => missing.is_some(),
+            Ok((files, missing)) => {
+                let is_blank = |path: &Path| is_blank(path).unwrap_or(false);
+                missing.is_some() || files.iter().any(|(_, path)| is_blank(path))
+            }
             Err(error) => error.is_absence(),
         }
     }

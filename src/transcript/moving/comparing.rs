@@ -44,7 +44,7 @@ pub(super) fn check_lines(
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn first_unlike(
+fn first_unlike(
     mut theirs: impl BufRead,
     mut ours: impl BufRead,
     may_have_grown: bool,
@@ -65,6 +65,14 @@ pub(super) fn first_unlike(
             return Ok(Some(number));
         }
     }
+}
+
+/// Whether a text begins with the lines of another, each the same, or a record that differs in nothing but its `cwd`.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn begin_alike(theirs: impl BufRead, ours: impl BufRead) -> io::Result<bool> {
+    Ok(first_unlike(theirs, ours, true)?.is_none())
 }
 
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::comparing::first_unlike;
+use super::comparing::begin_alike;
 use super::is_same_file;
 use crate::files::identity::Identity;
 use crate::files::intent::{self, Intent, Kind, NewName, Original, Outcome, Said, Step};
@@ -219,6 +219,6 @@ fn holds(path: &Path, original: &Path) -> io::Result<bool> {
     match (open(original)?, open(path)?) {
         (None, _) => Ok(true),
         (Some(_), None) => Ok(false),
-        (Some(original), Some(file)) => Ok(first_unlike(original, file, true)?.is_none()),
+        (Some(original), Some(file)) => begin_alike(original, file),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
+use crate::conversation::keeping::{Depth, Session};
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::repairing;
 use crate::conversation::work::Progress;
@@ -32,11 +33,14 @@ impl Actor {
     }
 
     /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
-    /// them.
+    /// them. The moved transcripts are new files, which have no backup yet.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.made.files.take() else {
             return;
         };
+        for link in self.model.record.chain.links().iter().filter(|link| link.written) {
+            self.services.keeper.ask(Session::from(link), Depth::Linked);
+        }
         self.finishing = Some(tokio::task::spawn_blocking(move || moved.keep()));
     }
 
