@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
@@ -299,8 +298,7 @@ impl Registry {
                     cwd: named.cwd.clone().unwrap_or_default(),
                     upstream_id: named.id.clone(),
                 };
-                let turns = keeping::acknowledged(&services, &named.entry, &named.id);
-                let turns = turns.map_err(|error| store_error(&error))?;
+                let turns = keeping::acknowledged(&services, &named.entry, &named.id)?;
                 keep(&services, &named.entry, &session, Depth::Packed, turns)
                     .map_err(|error| failed(&error))?;
                 let held = archive.held(&keeping::key(&named.root, &named.id));
@@ -475,7 +473,7 @@ impl Registry {
     /// The folder of the session in a conversation that has it.
     fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
         let owners = self.services.store.owners(id, Some(root));
-        for owner in owners.map_err(|error| store_error(&error))? {
+        for owner in owners? {
             let Ok(record) = self.record(owner) else { continue };
             let mut links = record.chain.links().iter();
             if let Some(link) = links.find(|link| link.upstream_id == *id) {
@@ -501,7 +499,7 @@ fn named(services: &Services, session: Session) -> Option<Named> {
 /// How many of the turns that were acknowledged on a session its kept copy lacks, as far as that is known.
 fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> {
     let acknowledged = keeping::acknowledged(services, &named.entry, &named.id);
-    let acknowledged = acknowledged.map_err(|error| store_error(&error))?.unwrap_or(0);
+    let acknowledged = acknowledged?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
     let later = services.keeper.archive.turns_behind(&key, acknowledged);
     Ok(later
