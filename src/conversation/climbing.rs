@@ -87,10 +87,7 @@ pub async fn climb(
     };
     let acquired = services.pool.acquire(&key, &entry.launch, urgency).await;
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
-    let lineage = services
-        .store
-        .lineage_all(record.id)
-        .map_err(|error| store_error(&error))?;
+    let lineage = services.store.lineage_all(record.id)?;
     let origins = Arc::new(disk::origins(&record, &lineage));
     let goal = goal::of(
         &services,
@@ -183,10 +180,7 @@ pub fn refuse_known(
     if !capabilities.resume && !capabilities.load_session {
         return Ok(());
     }
-    let owners = services
-        .store
-        .owners(id, Some(&entry.transcript_root()))
-        .map_err(|error| store_error(&error))?;
+    let owners = services.store.owners(id, Some(&entry.transcript_root()))?;
     let Some(owner) = owners.first() else {
         return Ok(());
     };
@@ -214,11 +208,6 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
 
 fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
     upstream::classify(entry, error).kind == FailureKind::AuthRequired
-}
-
-/// A failed read of the store, in the terms of a call.
-pub fn store_error(error: &crate::store::StoreError) -> ConversationError {
-    ConversationError::StoreFailed(error.into())
 }
 
 /// A session that was opened and not returned yet. Dropping it closes the session, as when the climb is given up: its process

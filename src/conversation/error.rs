@@ -7,6 +7,7 @@ use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId};
 use jiff::Timestamp;
+use tokio::task::JoinError;
 
 use super::services::chain_text;
 use crate::store::StoreError;
@@ -232,6 +233,19 @@ pub struct StoreFailure {
     pub text: String,
     /// Whether the same call may succeed later.
     pub is_passing: bool,
+}
+
+impl From<StoreError> for ConversationError {
+    fn from(error: StoreError) -> Self {
+        Self::StoreFailed((&error).into())
+    }
+}
+
+/// Work on another thread panicked.
+impl From<JoinError> for ConversationError {
+    fn from(_: JoinError) -> Self {
+        Self::Lost
+    }
 }
 
 impl From<&StoreError> for StoreFailure {

@@ -26,7 +26,6 @@ use uuid::Uuid;
 
 use super::bundle::unpack::{manifest, unpack};
 use super::bundle::{BundledSession, Manifest, Trouble};
-use super::climbing::store_error;
 use super::error::ConversationError;
 use super::naming::{check_namespace, check_title};
 use super::registry::check_settings;
@@ -272,10 +271,7 @@ fn check_free(services: &Services, manifest: &Manifest, plan: &Plan) -> Result<(
 }
 
 fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), ConversationError> {
-    let held = services
-        .store
-        .conversation(id)
-        .map_err(|error| store_error(&error))?;
+    let held = services.store.conversation(id)?;
     match held {
         None => Ok(()),
         Some(record) => Err(ConversationError::Conflict(format!(
@@ -316,10 +312,7 @@ fn session_is_free(
     id: &UpstreamId,
     root: &TranscriptRoot,
 ) -> Result<(), ConversationError> {
-    let owners = services
-        .store
-        .owners(id, Some(root))
-        .map_err(|error| store_error(&error))?;
+    let owners = services.store.owners(id, Some(root))?;
     match owners.first() {
         None => Ok(()),
         Some(owner) => Err(ConversationError::Conflict(format!(

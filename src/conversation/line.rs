@@ -34,8 +34,6 @@ pub struct Waiting<R> {
     pub continues: bool,
     /// Its place in the queue, if it had to wait.
     pub place: Option<u64>,
-    /// Whether its place is on disk, so that it is shown.
-    pub is_kept: bool,
     /// Whether an earlier daemon queued it, and no client has sent its request again since.
     pub is_held: bool,
     /// Whether it is sent because the conversation continues, even if a client has sent its request again since.
@@ -45,9 +43,6 @@ pub struct Waiting<R> {
     pub leads: bool,
     /// That continuation, once it is recorded.
     pub led_by: Option<PendingContinuation>,
-    /// Whether the record on disk names it as the running turn. If it is not sent after all, its caller gets the answer only after
-    /// that is on disk too: otherwise the next start would end the turn by the transcript, and an edit may be there.
-    pub was_recorded: bool,
 }
 
 impl<R> Waiting<R> {
@@ -63,12 +58,10 @@ impl<R> Waiting<R> {
             on_limit: OnLimit::Fail,
             continues: false,
             place: None,
-            is_kept: false,
             is_held: false,
             is_let_out: false,
             leads: false,
             led_by: None,
-            was_recorded: false,
         }
     }
 
@@ -83,7 +76,6 @@ impl<R> Waiting<R> {
             min_fidelity: held.min_fidelity,
             on_limit: held.on_limit,
             place: Some(place),
-            is_kept: true,
             is_held: true,
             is_let_out: true,
             ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, caller)
@@ -159,7 +151,12 @@ impl<R> Model<R> {
         let held = self.held().map(|(_, prompt)| shown_held(prompt));
         view.queue = held.collect();
         view.cut_short = self.record.cut.is_some() || !view.queue.is_empty();
-        let waiting = self.queue.iter().filter(|waiting| waiting.is_kept);
+        let on_disk = &self.writer.on_disk.waiting;
+        let is_shown = |asked: &&Waiting<R>| {
+            let listed = asked.place.and_then(|place| on_disk.get(&place));
+            listed.is_some_and(|listed| listed.turn_id == asked.turn_id)
+        };
+        let waiting = self.queue.iter().filter(is_shown);
         view.queue.extend(waiting.map(|waiting| QueuedPrompt {
             turn_id: waiting.turn_id.clone(),
             queued_at: waiting.asked_at,

@@ -5,7 +5,7 @@ use bridge_protocol::link::{Attempt, Fidelity, Via};
 
 use super::error::ConversationError;
 use super::services::Services;
-use super::{climbing, folder, keeping, trees};
+use super::{folder, keeping, trees};
 use crate::chain::{EarlierHead, Undoing, undoing, undoing_to};
 use crate::store::ConversationRecord;
 
@@ -20,8 +20,7 @@ pub(super) fn look_back(
     record: &ConversationRecord,
     session: Option<&UpstreamId>,
 ) -> Result<Option<Undoing>, ConversationError> {
-    let lineage = services.store.lineage_all(record.id);
-    let lineage = lineage.map_err(|error| climbing::store_error(&error))?;
+    let lineage = services.store.lineage_all(record.id)?;
     let links = record.chain.links();
     let mut undoing = match session {
         None => undoing(&lineage, links),

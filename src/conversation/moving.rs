@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::climbing::store_error;
 use super::closed_sessions::ClosedSessions;
 use super::destination::Destination;
 use super::error::ConversationError;
@@ -114,7 +113,7 @@ pub(super) async fn carry_out(
     }
     let work = move || carry_out_now(&services, &record, &destination, &neighbours, &progress);
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| ConversationError::Lost)?
+    done?
 }
 
 fn carry_out_now(
@@ -263,8 +262,7 @@ fn plan(
         };
         let owners = services
             .store
-            .owners(&link.upstream_id, Some(&entry.transcript_root()))
-            .map_err(|error| store_error(&error))?;
+            .owners(&link.upstream_id, Some(&entry.transcript_root()))?;
         let is_anothers = |owner: &&ConversationId| {
             let has_a_say = match services.store.conversation(**owner) {
                 // A deleted one has none any more, and with one that goes along it goes too.

@@ -44,7 +44,6 @@ use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
-use super::climbing::store_error;
 use super::closed_sessions::AllClosedSessions;
 use super::effect::Call;
 use super::error::ConversationError;
@@ -167,7 +166,7 @@ impl Registry {
                 is_whole: by == ResolvedBy::UpstreamId,
             }),
             Err(Lookup::Deleted { id, at }) => Err(ConversationError::Deleted { id, at }),
-            Err(Lookup::Store(error)) => Err(store_error(&error)),
+            Err(Lookup::Store(error)) => Err(error.into()),
         }
     }
 
@@ -258,11 +257,7 @@ impl Registry {
             requests: request.into_iter().collect(),
             ..Change::default()
         };
-        self.services
-            .store
-            .commit(change)
-            .await
-            .map_err(|error| store_error(&error))?;
+        self.services.store.commit(change).await?;
         self.services.announce_new(view);
         Ok(answer)
     }
@@ -270,8 +265,7 @@ impl Registry {
     /// The conversation that an earlier call with this key made and did not open.
     fn not_opened(&self, request: Option<&Request>) -> Result<Option<ConversationId>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
-        let kept = self.services.store.request(None, &request.id);
-        let kept = kept.map_err(|error| store_error(&error))?;
+        let kept = self.services.store.request(None, &request.id)?;
         let made = kept.and_then(|kept| kept.error?.read::<NotOpened>().ok());
         Ok(made.map(|made| made.conversation_id))
     }
@@ -378,11 +372,7 @@ impl Registry {
     }
 
     fn record(&self, id: ConversationId) -> Result<ConversationRecord, ConversationError> {
-        let record = self
-            .services
-            .store
-            .conversation(id)
-            .map_err(|error| store_error(&error))?;
+        let record = self.services.store.conversation(id)?;
         let record = record.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation {id}"),
         })?;

@@ -12,7 +12,6 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::link::Fidelity;
 
 use super::checking::{check_answer, read_root, unusable};
-use super::climbing::store_error;
 use super::closed_sessions::ClosedSessions;
 use super::disk;
 use super::effect::RepairedHead;
@@ -82,7 +81,7 @@ pub(super) async fn carry_out(
         done
     };
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| ConversationError::Lost)?
+    done?
 }
 
 fn of_head(
@@ -120,8 +119,7 @@ fn of_head(
     let checkpoint = match &copied.last_uuid {
         Some(uuid) => Some(disk::checkpoint(entry.name.as_str(), id, uuid)),
         None => {
-            let lineage = services.store.lineage_all(record.id);
-            let lineage = lineage.map_err(|error| store_error(&error))?;
+            let lineage = services.store.lineage_all(record.id)?;
             let history = History::of_conversation(services, record, &lineage)?;
             history
                 .last_place()

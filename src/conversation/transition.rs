@@ -50,7 +50,7 @@ impl<R> Model<R> {
                 self.admit(call, request, kept, reply);
             }
             Input::Worked { job, found } => self.worked(job, found),
-            Input::Written(result) => self.written(result),
+            Input::Written(result) => self.written(&result),
             Input::Anchored {
                 turn_id,
                 anchor,

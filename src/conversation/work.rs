@@ -92,7 +92,7 @@ impl Begun {
         let done = tokio::task::spawn_blocking(move || metered(meter, work)).await;
         let ended = self.progress.step(0);
         ended.map_err(|EndedEarly| ConversationError::ShuttingDown)?;
-        done.map_err(|_| ConversationError::Lost)?
+        done?
     }
 
     /// What the thread that does the work counts on.

@@ -6,6 +6,7 @@
 //! taken back as long as nothing has changed since.
 
 use bridge_protocol::event::Event;
+use bridge_protocol::id::TurnId;
 
 use crate::store::{ConversationRecord, RequestId, RequestRecord};
 
@@ -88,8 +89,16 @@ impl<R> Writer<R> {
     pub fn request(&self, id: &RequestId) -> Option<&RequestRecord> {
         let under_way = self.under_way.iter().flat_map(|write| &write.parts);
         let parts = under_way.chain(&self.next).map(|part| &part.ledger);
-        let requests = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.requests);
-        requests.filter(|request| request.request_id == *id).last()
+        let mut requests = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.requests);
+        requests.rfind(|request| request.request_id == *id)
+    }
+
+    /// Whether the record on disk names this as the running turn, or may soon.
+    #[must_use]
+    pub fn may_run(&self, turn_id: &TurnId) -> bool {
+        let under_way = self.under_way.as_ref().map(|write| &write.record);
+        let mut records = [&self.on_disk].into_iter().chain(under_way);
+        records.any(|record| record.turn.as_ref().is_some_and(|turn| turn.turn_id == *turn_id))
     }
 
     /// Adds a part to the next write.

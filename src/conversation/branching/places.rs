@@ -8,7 +8,6 @@ use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
 use crate::agent::catalog::AgentEntry;
-use crate::conversation::climbing::store_error;
 use crate::conversation::disk;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::{History, Kept, KeptEnd, Spot};
@@ -307,8 +306,7 @@ fn readable<'a>(entry: &'a AgentEntry, when: &str) -> Result<(&'a Path, Format),
 }
 
 fn lineage(services: &Services, record: &ConversationRecord) -> Result<Vec<LineageEntry>, ConversationError> {
-    let lineage = services.store.lineage_all(record.id);
-    lineage.map_err(|error| store_error(&error))
+    Ok(services.store.lineage_all(record.id)?)
 }
 
 fn no_such_place(at: &PlaceRef) -> ConversationError {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bridge_protocol::id::UpstreamId;
 use tokio::task::JoinHandle;
 
-use super::{Climber, store_error};
+use super::Climber;
 use crate::conversation::error::ConversationError;
 use crate::conversation::growth::Loaded;
 use crate::conversation::history::History;
@@ -106,8 +106,7 @@ fn count(
     // Of an ancestor, or a copy, the link is not there yet; it holds what is loaded by itself.
     let turns = match head {
         Some(_) => {
-            let lineage = services.store.lineage_all(record.id);
-            let lineage = lineage.map_err(|error| store_error(&error))?;
+            let lineage = services.store.lineage_all(record.id)?;
             History::of_conversation(services, record, &lineage)?.turns()
         }
         None => own.turns(),

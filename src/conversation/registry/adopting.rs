@@ -15,7 +15,6 @@ use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, 
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::{check_answer, check_kept, read_root, unusable};
-use super::super::climbing::store_error;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, usable_recorded};
@@ -140,7 +139,7 @@ impl Registry {
         let request = request.map(|request| request.answered(&answer, now()));
         change.requests.extend(request);
         let committed = self.services.store.commit(change).await;
-        committed.map_err(|error| store_error(&error))?;
+        committed?;
         self.services.announce_new(view);
         Ok(answer)
     }
@@ -322,7 +321,7 @@ impl Registry {
     ) -> Result<Vec<ConversationId>, ConversationError> {
         let owners = self.services.store.owners(id, root);
         let mut holders = Vec::new();
-        for id in owners.map_err(|error| store_error(&error))? {
+        for id in owners? {
             match self.record(id) {
                 Ok(_) => holders.push(id),
                 Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}

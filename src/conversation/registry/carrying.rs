@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 
 use super::super::actor::Message;
 use super::super::answer::{Answer, Request};
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Imported};
@@ -66,8 +65,7 @@ impl Registry {
         let work = move || {
             // Until the work has ended, which is a while after its caller has left.
             let _turn = turn;
-            let lineage = services.store.lineage_all(id);
-            let mut lineage = lineage.map_err(|error| store_error(&error))?;
+            let mut lineage = services.store.lineage_all(id)?;
             // It may have gone on since the record was read.
             lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
             let export = Export {
@@ -85,7 +83,7 @@ impl Registry {
         };
         let done = tokio::task::spawn_blocking(work).await;
         drop(begun);
-        done.map_err(|_| ConversationError::Lost)?
+        done?
     }
 
     /// Makes a conversation of a bundle. Its files are in place before it is written down, and it is written down before
@@ -108,7 +106,7 @@ impl Registry {
                 .spawn(async move { own.import_now(import, asked, progress).await });
             let done = run.await;
             drop(begun);
-            done.map_err(|_| ConversationError::Lost)?
+            done?
         };
         self.once(None, request, work).await
     }
@@ -126,7 +124,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let work = move || importing::import(&services, &import, &progress);
         let done = tokio::task::spawn_blocking(work).await;
-        let imported = done.map_err(|_| ConversationError::Lost)??;
+        let imported = done??;
         // One at a time from here on: an adoption of one of its transcripts may be on its way.
         let _turn = self.creating.lock().await;
         let services = Arc::clone(&self.services);
@@ -147,7 +145,7 @@ impl Registry {
             unchanged,
             left_out,
             missing_values,
-        } = imported.map_err(|_| ConversationError::Lost)??;
+        } = imported??;
         let conversation = view_of_record(&record);
         let answer = Answer::Imported(Box::new(ImportAnswer {
             conversation: conversation.clone(),
@@ -167,7 +165,7 @@ impl Registry {
         if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {
             tracing::warn!(%error, "could not delete the unpacked files of an import");
         }
-        committed.map_err(|error| store_error(&error))?;
+        committed?;
         Ok(answer)
     }
 

@@ -7,7 +7,6 @@ use bridge_protocol::conversation::{TreeAnswer, TreeMember};
 
 use super::Registry;
 use super::looking::RECORDS_AT_ONCE;
-use crate::conversation::climbing::store_error;
 use crate::conversation::error::ConversationError;
 use crate::conversation::page::{FRAME_BYTES, PageRoom, Weighed, listable};
 
@@ -27,8 +26,8 @@ impl Registry {
             let _turn = self.searching.acquire().await;
             let store = self.services.store.clone();
             let read = tokio::task::spawn_blocking(move || store.branches());
-            let read = read.await.map_err(|_| ConversationError::Lost)?;
-            read.map_err(|error| store_error(&error))?
+            let read = read.await?;
+            read?
         };
         let parents: HashMap<_, _> = branches.iter().copied().collect();
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
@@ -98,7 +97,7 @@ impl Registry {
         Ok(Some(TreeMember {
             conversation: listable(conversation),
             links: self.chain(id)?,
-            entries: store.lineage_all(id).map_err(|error| store_error(&error))?,
+            entries: store.lineage_all(id)?,
         }))
     }
 }

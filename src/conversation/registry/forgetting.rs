@@ -9,7 +9,6 @@ use bridge_protocol::keep::{ForgetAnswer, UnclaimedSession};
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::keeping::is_used;
 use super::super::services::Services;
@@ -31,7 +30,7 @@ pub(super) fn unclaimed(
     let (mut found, mut count) = (Vec::new(), 0);
     let mut bases: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     for session in sessions.into_iter().filter(|session| !session.is_released) {
-        let owners = owners(services, &session.key).map_err(|error| store_error(&error))?;
+        let owners = owners(services, &session.key)?;
         if owners.iter().any(|owner| owner.deleted_at.is_none()) {
             continue;
         }
@@ -132,7 +131,7 @@ fn named(
 
 fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, ConversationError> {
     let key = &session.key;
-    let owners = owners(services, key).map_err(|error| store_error(&error))?;
+    let owners = owners(services, key)?;
     if let Some(owner) = owners.iter().find(|owner| owner.deleted_at.is_none()) {
         return Err(ConversationError::Conflict(format!(
             "a conversation has session {}; its copies are deleted with the conversation: sessionctl rm {} --transcripts",

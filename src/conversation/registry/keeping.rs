@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
@@ -470,7 +469,7 @@ impl Registry {
     /// The folder of the session in a conversation that has it.
     fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
         let owners = self.services.store.owners(id, Some(root));
-        for owner in owners.map_err(|error| store_error(&error))? {
+        for owner in owners? {
             let Ok(record) = self.record(owner) else { continue };
             let mut links = record.chain.links().iter();
             if let Some(link) = links.find(|link| link.upstream_id == *id) {

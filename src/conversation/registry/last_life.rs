@@ -10,7 +10,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::actor::Message;
 use super::super::arrival::arrival;
-use super::super::climbing::store_error;
 use super::super::effect::Arrival;
 use super::super::error::ConversationError;
 use super::super::services::{Services, now};
@@ -34,7 +33,7 @@ impl Registry {
         let store = &self.services.store;
         let has_lost = store.opening().may_have_lost();
         let mut writes = Vec::new();
-        for id in store.unfinished().map_err(|error| store_error(&error))? {
+        for id in store.unfinished()? {
             let Ok(record) = self.record(id) else { continue };
             let is_ended =
                 record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
@@ -58,7 +57,7 @@ impl Registry {
             );
         }
         for write in writes {
-            write.await.map_err(|error| store_error(&error))?;
+            write.await?;
         }
         Ok(())
     }
@@ -73,8 +72,7 @@ fn result_of(
     let Some((request, ended)) = ended.and_then(|ended| Some((ended.request.as_ref()?, ended))) else {
         return Ok(None);
     };
-    let kept = services.store.request(Some(record.id), request);
-    let kept = kept.map_err(|error| store_error(&error))?;
+    let kept = services.store.request(Some(record.id), request)?;
     let result = match &ended.edit {
         Some(edit) => {
             let edit = Some(edit).filter(|edit| edit.accepted);

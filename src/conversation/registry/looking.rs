@@ -9,7 +9,6 @@ use bridge_protocol::{AgentName, ConversationId, Cursor};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::actor::Message;
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::events::{Shown, Subscriber, snapshot_of_record};
 use super::super::page::{PageRoom, listable};
@@ -155,8 +154,7 @@ impl Registry {
     /// # Errors
     /// When the store cannot be read.
     pub fn chain(&self, id: ConversationId) -> Result<Vec<Link>, ConversationError> {
-        let record = self.services.store.conversation(id);
-        let record = record.map_err(|error| store_error(&error))?;
+        let record = self.services.store.conversation(id)?;
         Ok(record.map_or_else(Vec::new, |record| record.chain.links().to_vec()))
     }
 
@@ -173,8 +171,7 @@ impl Registry {
         let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
         let after = after.map_err(|_| ConversationError::invalid_cursor())?;
         // One more than the page, to know whether there is another.
-        let entries = self.services.store.lineage(id, after, limit + 1);
-        let mut entries = entries.map_err(|error| store_error(&error))?;
+        let mut entries = self.services.store.lineage(id, after, limit + 1)?;
         let mut room = PageRoom::new();
         let fitting = entries.iter().take(limit).take_while(|entry| room.takes(*entry));
         let fitting = fitting.count();
@@ -210,14 +207,13 @@ impl Registry {
         };
         let store = self.services.store.clone();
         let mut search = Search::new(store, filter.clone(), live, after, limit);
-        if !search.step().map_err(|error| store_error(&error))? {
+        if !search.step()? {
             let _turn = self.searching.acquire().await;
             let searched = tokio::task::spawn_blocking(move || {
                 while !search.step()? {}
-                Ok(search)
+                Ok::<_, StoreError>(search)
             });
-            let searched = searched.await.map_err(|_| ConversationError::Lost)?;
-            search = searched.map_err(|error: StoreError| store_error(&error))?;
+            search = searched.await??;
         }
         Ok(search.found())
     }

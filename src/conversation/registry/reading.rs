@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryForm, HistoryPage};
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::history::{History, Part, Reach};
 use super::super::services::Services;
@@ -89,17 +88,11 @@ impl Registry {
 }
 
 fn history(services: &Services, id: ConversationId) -> Result<History, ConversationError> {
-    let record = services
-        .store
-        .conversation(id)
-        .map_err(|error| store_error(&error))?;
+    let record = services.store.conversation(id)?;
     let Some(record) = record else {
         return Ok(History::default());
     };
-    let lineage = services
-        .store
-        .lineage_all(id)
-        .map_err(|error| store_error(&error))?;
+    let lineage = services.store.lineage_all(id)?;
     History::to_show(services, &record, &lineage)
 }
 
@@ -113,8 +106,7 @@ fn one(
     let agent = services.catalog.get(&AgentName::new(place.agent.as_str()));
     let root = agent.ok_or_else(not_found)?.transcript_root();
     let upstream_id = UpstreamId::new(place.upstream_id.as_str());
-    let owners = services.store.owners(&upstream_id, Some(&root));
-    let owners = owners.map_err(|error| store_error(&error))?;
+    let owners = services.store.owners(&upstream_id, Some(&root))?;
     let owner = match (conversation, owners.as_slice()) {
         (Some(named), owners) if owners.contains(&named) => Some(named),
         // A session that is continued by reference need not be its own.

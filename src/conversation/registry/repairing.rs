@@ -8,7 +8,6 @@ use tokio::runtime::Handle;
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::unusable;
-use super::super::climbing::store_error;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
@@ -70,7 +69,7 @@ impl Registry {
         let root = agent.and_then(|_| roots.first());
         let owners = self.services.store.owners(&id, root);
         // A conversation of which it was the head continues with its copy by now, or was deleted.
-        for owner in owners.map_err(|error| store_error(&error))? {
+        for owner in owners? {
             if let Some(kept) = self.kept(Some(owner), request.as_ref())? {
                 return Ok(kept);
             }
@@ -128,8 +127,7 @@ impl Registry {
     /// Whether an undo of a conversation leads back to this session.
     fn is_undone_to(&self, holder: ConversationId, id: &UpstreamId) -> Result<bool, ConversationError> {
         let record = self.record(holder)?;
-        let lineage = self.services.store.lineage_all(holder);
-        let lineage = lineage.map_err(|error| store_error(&error))?;
+        let lineage = self.services.store.lineage_all(holder)?;
         let next = undoing(&lineage, record.chain.links());
         Ok(matches!(next, Some(Undoing::Branch(earlier)) if earlier.link.upstream_id == *id))
     }
@@ -166,7 +164,7 @@ fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result
             ..Change::default()
         };
         let committed = Handle::current().block_on(services.store.commit(change));
-        committed.map_err(|error| store_error(&error))?;
+        committed?;
     }
     match services.copies.release(&copied.upstream_id) {
         Ok(()) => copied.copy.keep(),

@@ -14,7 +14,6 @@ use bridge_protocol::ConversationId;
 use tokio::sync::watch;
 
 use super::super::answer::{Answer, Request};
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::services::{chain_text, now};
 use super::Registry;
@@ -179,7 +178,7 @@ impl Registry {
     ) -> Result<Option<Answer>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
         let kept = self.services.store.request(of, &request.id);
-        match kept.map_err(|error| store_error(&error))? {
+        match kept? {
             Some(kept) if !request.has_content_of(&kept.fingerprint) => Err(request.differs()),
             Some(kept) => Ok(kept.result.map(Answer::Kept)),
             None => Ok(None),

@@ -15,7 +15,6 @@ use bridge_protocol::transcript::{Transcript, TranscriptPage};
 use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
-use super::super::climbing::store_error;
 use super::super::error::ConversationError;
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
@@ -89,7 +88,7 @@ impl Registry {
                 Some((root, entries.peekable()))
             });
             let page = page(all.collect(), &filter, limit, &services);
-            let (page, next_cursor) = page.map_err(|error| store_error(&error))?;
+            let (page, next_cursor) = page?;
             Ok(TranscriptPage {
                 transcripts: page,
                 next_cursor,

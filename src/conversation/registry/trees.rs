@@ -23,7 +23,6 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::super::answer::{Answer, Request};
-use super::super::climbing::store_error;
 use super::super::destination::{Destination, Tree};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
@@ -170,13 +169,9 @@ impl Registry {
             Ok(TreeMoveList { moves })
         };
         let looked = tokio::task::spawn_blocking(look).await;
-        looked
-            .map_err(|_| ConversationError::Lost)?
-            .map_err(|error: io::Error| {
-                ConversationError::StoreFailed(
-                    format!("what is known of moves cannot be read ({error})").into(),
-                )
-            })
+        looked?.map_err(|error: io::Error| {
+            ConversationError::StoreFailed(format!("what is known of moves cannot be read ({error})").into())
+        })
     }
 
     async fn carry_trees(
@@ -369,7 +364,7 @@ impl Registry {
             let noted = known.finish(told);
             (known, noted)
         });
-        let (known, noted) = noting.await.map_err(|_| ConversationError::Lost)?;
+        let (known, noted) = noting.await?;
         if let Err(error) = noted {
             return Err(after(self.take_back(known, rest).await, store_failed(&error)));
         }
@@ -393,8 +388,7 @@ impl Registry {
         progress: Arc<Progress>,
     ) -> Result<(), ConversationError> {
         let record = self.record(id)?;
-        let lineage = self.services.store.lineage_all(id);
-        let lineage = lineage.map_err(|error| store_error(&error))?;
+        let lineage = self.services.store.lineage_all(id)?;
         // Where something else was done since this is a move of its own, which an undo takes back in its turn.
         let last = undoing(&lineage, record.chain.links());
         let to = destination.of_conversation(&record);
@@ -422,7 +416,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let work = move || moving::carry_out_tree(&services, id, steps, &progress);
         let done = tokio::task::spawn_blocking(work).await;
-        done.map_err(|_| ConversationError::Lost)?.map(Some)
+        done?.map(Some)
     }
 
     /// Moves everything back that was moved, or returns what could not be moved back. That is tried again before the next
@@ -523,13 +517,12 @@ async fn going_on(
     tasks: TaskTracker,
     work: impl Future<Output = Result<TreeMoveAnswer, ConversationError>> + Send + 'static,
 ) -> Result<Answer, ConversationError> {
-    let answer = tasks.spawn(work).await.map_err(|_| ConversationError::Lost)??;
+    let answer = tasks.spawn(work).await??;
     Ok(Answer::TreeMoved(Box::new(answer)))
 }
 
 fn written<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, ConversationError> {
-    done.map_err(|_| ConversationError::Lost)?
-        .map_err(|error| store_failed(&error))
+    done?.map_err(|error| store_failed(&error))
 }
 
 fn store_failed(error: &io::Error) -> ConversationError {

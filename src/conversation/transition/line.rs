@@ -76,10 +76,7 @@ impl<R> Model<R> {
         let Some(index) = waiting.position(|waiting| waiting.turn_id == *turn_id) else {
             return;
         };
-        let Err(error) = result else {
-            self.queue[index].is_kept = true;
-            return;
-        };
+        let Err(error) = result else { return };
         let Some(asked) = self.queue.remove(index) else {
             return;
         };
@@ -248,12 +245,14 @@ impl<R> Model<R> {
             self.touch();
         }
         let is_kept = result.is_ok() && asked.caller.request.is_some();
+        // Otherwise the next start would end the turn by the transcript, and an edit may be there.
+        let runs_on_disk = self.writer.may_run(&asked.turn_id);
         let prompt = Dropped {
             caller: asked.caller,
             result,
         };
         let prompts = refused.into_iter().chain([prompt]).collect();
-        if was_listed || asked.was_recorded || is_kept {
+        if was_listed || runs_on_disk || is_kept {
             self.drop_prompts(prompts, cancels);
             return;
         }

@@ -74,7 +74,6 @@ impl<R> Model<R> {
             self.fail_unsent_turn(&ConversationError::StoreFailed(error));
             return;
         }
-        turn.asked.was_recorded = true;
         if turn.is_unaccepted_edit() {
             // The record names the branch now.
             self.out.push(Effect::KeepCopy);

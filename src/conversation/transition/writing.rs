@@ -66,7 +66,7 @@ impl<R> Model<R> {
     }
 
     /// The write is over: whatever waited for it continues.
-    pub(super) fn written(&mut self, result: Result<(), StoreFailure>) {
+    pub(super) fn written(&mut self, result: &Result<(), StoreFailure>) {
         let Some(UnderWay { record, mut parts }) = self.writer.under_way.take() else {
             return;
         };
@@ -112,7 +112,12 @@ impl<R> Model<R> {
         }
         let is_last = |before: &mut Box<ConversationRecord>| before.revision + 1 == self.record.revision;
         if let Some(before) = change.before.take_if(is_last) {
-            self.record = *before;
+            // The time of the last change never goes back, also if the clock was set back and something changes after this.
+            let updated_at = self.record.updated_at;
+            self.record = ConversationRecord {
+                updated_at,
+                ..*before
+            };
             part.ledger = Ledger::default();
         }
     }

@@ -11,7 +11,6 @@ use bridge_protocol::conversation::{MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, UpstreamId};
 use uuid::Uuid;
 
-use super::super::super::climbing::store_error;
 use super::super::super::destination::{Destination, Tree};
 use super::super::super::error::ConversationError;
 use super::super::super::folder::check_folder;
@@ -69,7 +68,7 @@ pub(super) fn plan(
     let mut planned = Planned::default();
     let mut held = HashSet::new();
     for found in services.store.recent(None) {
-        let (_, record) = found.map_err(|error| store_error(&error))?;
+        let (_, record) = found?;
         held.extend(sessions(&record));
         if !destination.is_here(&record) {
             planned.take(services, &record, Part::of(tree, &record))?;
@@ -224,7 +223,7 @@ fn plan_rest_back(
     let goes_itself = |id| known.begun.parts.iter().any(|part| part.conversation_id == id);
     let (mut held, mut go_with_theirs) = (HashSet::new(), HashSet::new());
     for found in services.store.recent(None) {
-        let (_, record) = found.map_err(|error| store_error(&error))?;
+        let (_, record) = found?;
         match goes_itself(record.id) {
             true => go_with_theirs.extend(sessions(&record)),
             false => held.extend(sessions(&record)),

@@ -328,6 +328,18 @@ fn an_update_that_could_not_be_written_is_not_there() {
 }
 
 #[test]
+fn the_time_of_the_last_change_does_not_go_back_with_a_change_that_is_taken_back() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.set_title("A title");
+    let changed = world.model.record.updated_at;
+    world.clock_is_set_back(43_200);
+    world.write_fails();
+    assert_eq!(world.model.record.title, "");
+    assert_eq!(world.model.record.updated_at, changed);
+}
+
+#[test]
 fn rule_4_a_reset_that_could_not_be_written_leaves_the_chain() {
     let mut world = World::hibernating();
     world.hold_writes = true;
