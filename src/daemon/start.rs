@@ -271,7 +271,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     second_signal.abort();
     close(&store).await;
     drop(presence);
-    drop(lock);
+    // The system releases the lock when the process ends: whoever waits for the lock waits for the process.
+    std::mem::forget(lock);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! What lists say of each conversation, and in which colours.
 
 use std::fs;
+use std::process::Child;
 
 use serde_json::json;
 
@@ -11,25 +12,26 @@ use super::printed::check_seen;
 use super::terminal::Terminal;
 use super::text;
 
-/// A conversation that continues at the reset of its limit, and one with a turn that runs and a prompt behind it.
-fn waiting() -> (Home, [String; 2]) {
+/// A conversation that continues at the reset of its limit, and one with a turn that runs and a prompt behind it; and the commands
+/// that wait for these.
+fn waiting() -> (Home, [String; 2], [Child; 2]) {
     let home = Home::new();
     let limited = home.said(&["new", "--title", "Limited"]);
     home.run(&["send", &limited, "[[limit 86400]]"]);
     home.said(&["continue", &limited, "--at-reset"]);
     let busy = home.said(&["new", "--title", "Busy"]);
-    drop(begin(&home, &["send", &busy, "[[say so]][[hang]]"]));
+    let first = begin(&home, &["send", &busy, "[[say so]][[hang]]"]);
     home.once(&busy, |shown| shown["state"] == "prompting");
-    drop(begin(&home, &["send", &busy, "--queue", "it waited"]));
+    let second = begin(&home, &["send", &busy, "--queue", "it waited"]);
     home.once(&busy, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
     });
-    (home, [limited, busy])
+    (home, [limited, busy], [first, second])
 }
 
 #[test]
 fn a_list_says_what_is_waited_for_and_since_when() {
-    let (home, [limited, busy]) = waiting();
+    let (home, [limited, busy], commands) = waiting();
     let lines = shown(&home, 200, &["ls"]);
     let line = |id: &str| lines.iter().find(|line| line.starts_with(&id[..8])).unwrap();
     let end = lines[0].find("UPDATED").unwrap() + "UPDATED".len();
@@ -71,6 +73,10 @@ fn a_list_says_what_is_waited_for_and_since_when() {
     assert!(line("Limited").contains("\x1b[33mlimited"), "{coloured:?}");
     assert!(line("Busy").contains("\x1b[32mprompting"), "{coloured:?}");
     home.said(&["cancel", &busy, "--queued"]);
+    // One that still waits for its turn would start another daemon.
+    for mut command in commands {
+        command.wait().unwrap();
+    }
 }
 
 /// Beginnings of ids are as long as it takes to tell them apart.
