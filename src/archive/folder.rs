@@ -748,11 +748,12 @@ pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether a path in a session's folder has a name that the daemon gives, and is no folder.
+/// Whether a path in a session's folder has a name that the daemon gives, and is no folder. A file that a running backup has renamed
+/// meanwhile is its own too.
 pub(super) fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let is_named = is_copy(path) || matches!(name, Some(LIST | NEW_LIST));
-    is_named && path.symlink_metadata().is_ok_and(|found| !found.is_dir())
+    is_named && !path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
 /// Whether a path has the name of a copy: a number, and what it is.
