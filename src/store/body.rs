@@ -51,20 +51,16 @@ impl Bodies {
         };
         let path = self.path(&body);
         let was_synced = self.is_synced.load(Ordering::Relaxed);
-        // A damaged body is written again.
-        let is_there = fs::read(&path).is_ok_and(|found| found == content);
-        if is_there && was_synced {
+        // A damaged body is written again, and so is one that may not be synced: once a sync has failed, a second one that
+        // succeeds means nothing.
+        if was_synced && fs::read(&path).is_ok_and(|found| found == content) {
             return Ok(body);
         }
         if !was_synced || !self.folder.is_dir() {
             durable::make_folders(&self.folder).map_err(StoreError::io("create", &self.folder))?;
         }
-        if !is_there {
-            self.is_synced.store(false, Ordering::Relaxed);
-            write_durably(&path, content)?;
-        } else {
-            sync_folder_of(&path)?;
-        }
+        self.is_synced.store(false, Ordering::Relaxed);
+        write_durably(&path, content)?;
         self.is_synced.store(true, Ordering::Relaxed);
         Ok(body)
     }
@@ -153,9 +149,9 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("bodies")).unwrap().count(), 1);
     }
 
-    /// A kill may come between any two steps. The next start syncs a name that it finds before it relies on it.
+    /// A kill may come between any two steps. The next start writes again what it finds before it relies on it.
     #[test]
-    fn a_body_left_unsynced_by_a_kill_is_synced_before_use() {
+    fn a_body_left_unsynced_by_a_kill_is_written_again_before_use() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("bodies");
         let disk = Disk::of(home.path());
@@ -174,12 +170,10 @@ mod tests {
         bodies.put(content).unwrap();
         disk.check_lasts("the same body after a kill");
 
-        // The same with a new folder that holds a copy of a body.
+        // The same with a new folder that holds a copy of a body, of which nothing is synced.
         let other = home.path().join("other");
         fs::create_dir(&other).unwrap();
         fs::copy(folder.join(&first.sha256), other.join(&first.sha256)).unwrap();
-        let copied = other.join(&first.sha256);
-        durable::sync_file(&fs::File::open(&copied).unwrap(), &copied).unwrap();
         Bodies::in_folder(other).put(b"first").unwrap();
         disk.check_lasts("a folder after a kill");
     }
