@@ -176,13 +176,28 @@ pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome<Child> {
     }
 }
 
-fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
-    let program = std::env::current_exe().map_err(|error| {
-        Problem::new(
+/// The file of this program; after an update, the file that replaced it.
+pub(super) fn this_program() -> Outcome<PathBuf> {
+    match std::env::current_exe() {
+        Ok(program) => Ok(in_its_place(program)),
+        Err(error) => Err(Problem::new(
             Exit::NoDaemon,
             format!("cannot find the executable of this program: {error}"),
-        )
-    })?;
+        )),
+    }
+}
+
+/// Linux adds a word to the path of a program whose file was replaced.
+fn in_its_place(program: PathBuf) -> PathBuf {
+    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    match replaced {
+        Some(path) if !program.exists() => path.into(),
+        _ => program,
+    }
+}
+
+fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
+    let program = this_program()?;
     let pipe_failed = |error: io::Error| {
         Problem::new(
             Exit::NoDaemon,
@@ -273,7 +288,18 @@ fn claim(role: Role, folder: &Path) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::{LastWords, Launch, last_words, pick_words};
+    use super::{LastWords, Launch, in_its_place, last_words, pick_words};
+
+    #[test]
+    fn after_an_update_the_new_program_is_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("sessionctl");
+        let replaced = folder.path().join("sessionctl (deleted)");
+        assert_eq!(in_its_place(program.clone()), program);
+        assert_eq!(in_its_place(replaced.clone()), program);
+        std::fs::write(&replaced, "").unwrap();
+        assert_eq!(in_its_place(replaced.clone()), replaced, "it has that name");
+    }
 
     #[test]
     fn the_daemon_is_given_what_was_named() {

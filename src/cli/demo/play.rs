@@ -344,7 +344,7 @@ impl Play<'_, '_> {
         let line = self.stage.output.look.paint(STRONG, &line);
         self.stage.tell(&line)?;
         let failed = |error| Problem::new(Exit::Failed, format!("cannot run this program: {error}"));
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        let mut command = Command::new(start::this_program()?);
         // The play starts the daemon itself, so that it knows of each that has to be stopped.
         command.args(["--no-start", "--home"]).arg(&self.stage.folder);
         command.args(call).current_dir(&self.stage.project);
