@@ -63,7 +63,7 @@ impl Place {
 
     /// Links a session. Returns whether its transcript was rewritten.
     fn link(&self, id: &str, path: &Path) -> bool {
-        rewritten(self.archive.link(&self.key(id), claude(), path, None))
+        rewritten(&self.archive.link(&self.key(id), claude(), path, None))
     }
 
     /// Copies a session with no acknowledged turn. Returns whether its transcript was rewritten.
@@ -72,7 +72,7 @@ impl Place {
     }
 
     fn pack_with(&self, id: &str, path: &Path, turns: Option<u64>) -> bool {
-        rewritten(self.archive.pack(&self.key(id), claude(), path, turns))
+        rewritten(&self.archive.pack(&self.key(id), claude(), path, turns))
     }
 
     fn pack_links(&self, id: &str, turns: Option<u64>) {
@@ -151,13 +151,13 @@ const ADVICE: Advice<'static> = Advice {
     lacking: &|_| Ok(MissingTurns::Known(0)),
 };
 
-fn rewritten(kept: KeepOutcome) -> bool {
+fn rewritten(kept: &KeepOutcome) -> bool {
     assert!(kept.error.is_none(), "{kept:?}");
     kept.is_rewritten
 }
 
 fn pack_rollout(place: &Place, id: &str, path: &Path) -> bool {
-    rewritten(place.archive.pack(&place.key(id), codex(), path, Some(0)))
+    rewritten(&place.archive.pack(&place.key(id), codex(), path, Some(0)))
 }
 
 fn append(path: &Path, text: &str) {
@@ -575,8 +575,8 @@ fn a_rollout_comes_back_with_those_that_it_continues() {
     let child = rollout(&place, CHILD, Some(PARENT));
     let texts = [&parent, &child].map(|path| fs::read_to_string(path).unwrap());
     for (id, path) in [(PARENT, &parent), (CHILD, &child)] {
-        rewritten(place.archive.link(&place.key(id), codex(), path, None));
-        pack_rollout(&place, id, &path);
+        rewritten(&place.archive.link(&place.key(id), codex(), path, None));
+        pack_rollout(&place, id, path);
     }
     let disk = Disk::of(place._held.path());
     let restore = || place.restore_codex(CHILD).unwrap();
@@ -605,7 +605,7 @@ fn a_rollout_that_codex_has_compressed_is_what_it_was() {
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    rewritten(place.archive.link(&place.key(PARENT), codex(), &packed, None));
+    rewritten(&place.archive.link(&place.key(PARENT), codex(), &packed, None));
     let is_rewritten = pack_rollout(&place, PARENT, &packed);
     assert_eq!(
         (is_rewritten, place.names(PARENT)),

@@ -272,7 +272,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     close(&store).await;
     drop(presence);
     // The system releases the lock when the process ends: whoever waits for the lock waits for the process.
-    std::mem::forget(lock);
+    let _held_to_the_end = std::mem::ManuallyDrop::new(lock);
     Ok(())
 }
 

@@ -59,7 +59,7 @@ mod smoke {
         terminal.until("Replaced 2 turns");
         terminal.until(MARK);
         enter(&mut terminal, "/undo");
-        terminal.until("is the head again");
+        terminal.until("Undid the last change");
         terminal.until(MARK);
         enter(&mut terminal, "next");
         terminal.until("ok: next");

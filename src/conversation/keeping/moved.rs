@@ -59,14 +59,21 @@ pub(super) fn folders(
 mod tests {
     use super::*;
 
+    /// The folders of the session, the one that it has now, where a copy is from, and what becomes of what.
+    type Case<'a> = (
+        &'a [&'a str],
+        &'a str,
+        (&'a str, Option<&'a str>),
+        &'a [(&'a str, &'a str)],
+    );
+
     #[test]
     fn the_folder_of_the_copy_becomes_the_folder_of_the_session() {
         let real = |cwd: &str| match cwd {
             "/link" => Some("/real".to_owned()),
             _ => cwd.starts_with("/there").then(|| cwd.to_owned()),
         };
-        let table: [(&[&str], &str, (&str, Option<&str>), &[(&str, &str)]); 15] = [
-            // The folders of the session, the one that it has now, and where the copy is from.
+        let table: [Case<'_>; 15] = [
             (&[], "/a", ("-a", Some("/a")), &[]),
             (&["/a"], "/a", ("-a", Some("/a")), &[]),
             (
