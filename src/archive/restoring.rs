@@ -10,8 +10,8 @@ use super::list::{BUFFER_BYTES, is_transcript};
 use super::{Archive, Key, MissingTurns, root_name};
 use crate::files::durable::unfinished;
 use crate::files::identity::{Hashed, sha256};
-use crate::files::is_absence;
 use crate::files::set_aside::{Unreadable, set_aside};
+use crate::files::{is_absence, refuse_links_below};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
@@ -296,6 +296,9 @@ fn write(
         return Ok(None);
     };
     let parent = path.parent().unwrap_or(target.root);
+    // The folder of the transcript may be a link, but not one that belongs to the session.
+    let above = path.ancestors().nth(Path::new(name).components().count());
+    refuse_links_below(above.unwrap_or(parent), path).map_err(TranscriptError::io("write", path))?;
     make_folder(parent)?;
     // Always the same, so that the next attempt finds what a kill left.
     let temporary = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");

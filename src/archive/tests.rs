@@ -537,6 +537,24 @@ fn a_transcript_that_is_a_link_is_kept_under_its_own_name() {
 }
 
 #[test]
+fn nothing_is_restored_through_a_link() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 5));
+    place.put("s/tool-results/t.txt", "a result");
+    place.pack("s", &path);
+    place.lose();
+    let elsewhere = place._held.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.with_extension("")).unwrap();
+    let refused = place.restore("s").unwrap_err();
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.ends_with("/s is a link, and links are not followed"), "{why}");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    assert!(!path.exists(), "the transcript comes after its files");
+}
+
+#[test]
 fn removed_copies_are_gone() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 5));

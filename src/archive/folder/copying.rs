@@ -1,0 +1,269 @@
+//! Linking and copying a session's files: a link costs nothing and follows what the agent appends; a compressed copy grows by a
+//! frame with what was appended.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::{Folder, is_damage};
+use crate::archive::list::{BUFFER_BYTES, Copy, Stamp, is_transcript};
+use crate::files::durable;
+use crate::files::identity::{Hashed, sha256};
+use crate::transcript::TranscriptError;
+use crate::transcript::moving::comparing::begin_alike;
+use crate::transcript::parts::{Part, is_lines};
+
+/// How much effort goes into compressing: zstd's own default, some 300 MB/s.
+const LEVEL: i32 = 3;
+
+/// What is known of the file that is linked or copied, if it is the transcript.
+#[derive(Clone, Debug, Default)]
+pub(in crate::archive) struct Origin {
+    /// [`Copy::folder`].
+    pub(in crate::archive) folder: String,
+    /// [`Copy::turns`].
+    pub(in crate::archive) turns: Option<u64>,
+}
+
+impl Folder<'_> {
+    /// Links a file of the agent's. Returns whether the file is known to be shorter than before.
+    pub(in crate::archive) fn link(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
+        let stamp = Stamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+        let newest = self.list.files.get(&part.name).and_then(|copies| copies.last());
+        let newest = newest.cloned();
+        match &newest {
+            Some(copy) if self.is_link_to(copy, &stamp) || copy.source == stamp => {
+                let folder = origin.folder.clone();
+                self.put(
+                    &part.name,
+                    Copy {
+                        folder,
+                        ..copy.clone()
+                    },
+                );
+                return Ok(copy.is_link() && stamp.bytes < copy.bytes);
+            }
+            // The agent no longer writes to a file that it compressed.
+            Some(copy) if part.packed && !copy.is_link() => return Ok(false),
+            Some(_) | None => {}
+        }
+        if part.packed {
+            return self.pack(part, origin);
+        }
+        self.pack_other_links(part, &stamp)?;
+        let file = self.new_file("link");
+        match durable::link(&part.path, &self.path.join(&file)) {
+            Ok(()) => {
+                self.drop_links(&part.name);
+                let link = Copy {
+                    file,
+                    bytes: stamp.bytes,
+                    source: stamp,
+                    folder: origin.folder.clone(),
+                    ..Copy::default()
+                };
+                self.put(&part.name, link);
+                Ok(false)
+            }
+            // It is copied when the session is closed, or within a day.
+            Err(error) if can_never_link(&error) && newest.is_some() => Ok(false),
+            Err(error) if can_never_link(&error) => self.pack(part, origin),
+            Err(error) => Err(TranscriptError::io("link", &part.path)(error)),
+        }
+    }
+
+    /// Copies the part of a file that no copy has yet, and deletes its links. Returns whether the file does not continue its newest
+    /// copy. If that fails, the links stay.
+    pub(in crate::archive) fn pack(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
+        let stamp = Stamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+        self.pack_other_links(part, &stamp)?;
+        let is_rewritten = self.copy(part, origin)?;
+        self.drop_links(&part.name);
+        Ok(is_rewritten)
+    }
+
+    /// Copies all links of files for which `is_there` is false, and deletes them. `turns` is [`Copy::turns`] of the transcript.
+    pub(in crate::archive) fn pack_links(
+        &mut self,
+        turns: Option<u64>,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<(), TranscriptError> {
+        let links = self.links().filter(|(name, _)| !is_there(name));
+        let links: Vec<(String, Copy)> = links
+            .map(|(name, link)| (name.to_owned(), link.clone()))
+            .collect();
+        let mut packed = Ok(());
+        for (name, link) in links {
+            let turns = turns.filter(|_| is_transcript(&name));
+            // The others are packed even if one fails.
+            packed = packed.and(self.pack_link(&name, &link, turns));
+        }
+        packed
+    }
+
+    /// Copies links of this file's name to other files, which the agent replaced by this one. A link is not copied if this file has
+    /// all of it.
+    fn pack_other_links(&mut self, part: &Part, stamp: &Stamp) -> Result<(), TranscriptError> {
+        let links = self
+            .links()
+            .filter(|(name, link)| *name == part.name && !self.is_link_to(link, stamp));
+        let links: Vec<Copy> = links.map(|(_, link)| link.clone()).collect();
+        for link in links {
+            if !self.is_continued_by(&link, part)? {
+                // The agent may have stopped writing to it before the turns were acknowledged.
+                self.pack_link(&part.name, &link, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pack_link(&mut self, name: &str, link: &Copy, turns: Option<u64>) -> Result<(), TranscriptError> {
+        if let Some(bytes) = self.usable_bytes(name, link)? {
+            let part = Part {
+                path: self.path.join(&link.file),
+                name: name.to_owned(),
+                bytes,
+                packed: false,
+                known_as: None,
+            };
+            let folder = link.folder.clone();
+            self.copy(&part, &Origin { folder, turns })?;
+        }
+        self.drop_copies(name, |copy| copy.file == link.file);
+        Ok(())
+    }
+
+    /// Whether a copy is a link to the file in this state.
+    fn is_link_to(&self, copy: &Copy, file: &Stamp) -> bool {
+        copy.is_link() && self.stamp(copy).is_some_and(|own| own.is_same_file(file))
+    }
+
+    /// Whether a file has all lines of a copy, apart from the folder that its records name: a move changes that.
+    fn is_continued_by(&self, copy: &Copy, part: &Part) -> Result<bool, TranscriptError> {
+        let bytes = self.usable_bytes(&part.name, copy)?;
+        let Some(bytes) = bytes.filter(|_| is_lines(Path::new(&part.name))) else {
+            return Ok(false);
+        };
+        let ours = self.text(copy, bytes)?;
+        let failed = |error| TranscriptError::io("compare", &part.path)(error);
+        let theirs = part.open().map_err(failed)?.take(part.bytes);
+        match begin_alike(ours, BufReader::with_capacity(BUFFER_BYTES, theirs)) {
+            Err(error) if is_damage(&error) => Ok(false),
+            alike => alike.map_err(failed),
+        }
+    }
+
+    /// Copies the part of a file that no copy has yet. Deletes the copies that the file continues under another folder's name.
+    /// Returns whether the file does not continue its newest copy.
+    fn copy(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
+        let failed = |error| TranscriptError::io("copy", &part.path)(error);
+        let stamp = Stamp::of(&part.path).map_err(failed)?;
+        let copies = self.list.files.get(&part.name).into_iter().flatten();
+        let copies: Vec<Copy> = copies.filter(|copy| !copy.is_link()).cloned().collect();
+        let newest = match copies.last() {
+            Some(copy) if self.is_whole(copy).map_err(failed)? => Some(copy),
+            _ => None,
+        };
+        let grown = match newest.filter(|copy| copy.bytes <= part.bytes) {
+            Some(copy) => self.extended(copy.clone(), part, stamp).map_err(failed)?,
+            None => None,
+        };
+        let folder = origin.folder.clone();
+        if let (Some(copy), Some(grown)) = (newest, grown) {
+            let turns = match grown.bytes == copy.bytes {
+                true => origin.turns.or(copy.turns),
+                false => origin.turns,
+            };
+            self.put(
+                &part.name,
+                Copy {
+                    folder,
+                    turns,
+                    ..grown
+                },
+            );
+            return Ok(false);
+        }
+        let mut continued = Vec::new();
+        for copy in &copies {
+            if self.is_continued_by(copy, part)? {
+                continued.push(copy.file.clone());
+            }
+        }
+        let is_rewritten = newest.is_some_and(|copy| !continued.contains(&copy.file));
+        let new = Copy {
+            file: self.new_file("zst"),
+            sha256: sha256(b""),
+            folder,
+            turns: origin.turns,
+            ..Copy::default()
+        };
+        let path = self.path.join(&new.file);
+        let written = self.extended(new, part, stamp).inspect_err(|_| {
+            // Otherwise it is deleted before anything is kept here again.
+            let _left = fs::remove_file(&path);
+        });
+        if let Some(copy) = written.map_err(failed)? {
+            self.put(&part.name, copy);
+            self.drop_copies(&part.name, |copy| continued.contains(&copy.file));
+        }
+        Ok(is_rewritten)
+    }
+
+    /// A copy with everything that the file has: what it holds, and the rest as a frame of its own, which is synced. A copy without
+    /// a frame is begun. `None` if the file does not begin with what the copy holds.
+    fn extended(&self, copy: Copy, part: &Part, source: Stamp) -> io::Result<Option<Copy>> {
+        if copy.source == source && copy.bytes == part.bytes {
+            return Ok(Some(copy));
+        }
+        let mut text = Hashed::new(part.open()?);
+        io::copy(&mut text.by_ref().take(copy.bytes), &mut io::sink())?;
+        if text.digest() != copy.sha256 {
+            return Ok(None);
+        }
+        let bytes = part.bytes - copy.bytes;
+        let mut grown = Copy {
+            source,
+            bytes: part.bytes,
+            ..copy
+        };
+        if bytes > 0 || grown.packed_bytes.is_none() {
+            let path = self.path.join(&grown.file);
+            let mut packed = OpenOptions::new()
+                .write(true)
+                .create_new(grown.packed_bytes.is_none())
+                .mode(0o600)
+                .open(&path)?;
+            // Whatever follows was appended before a kill and does not count.
+            packed.set_len(grown.packed_bytes.unwrap_or_default())?;
+            packed.seek(SeekFrom::End(0))?;
+            let mut encoder = zstd::Encoder::new(BufWriter::with_capacity(BUFFER_BYTES, packed), LEVEL)?;
+            encoder.include_checksum(true)?;
+            if io::copy(&mut text.by_ref().take(bytes), &mut encoder)? < bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let packed = encoder.finish()?.into_inner();
+            let packed = packed.map_err(io::IntoInnerError::into_error)?;
+            durable::sync_file(&packed, &path)?;
+            grown.packed_bytes = Some(packed.metadata()?.len());
+            grown.sha256 = text.digest();
+        }
+        Ok(Some(grown))
+    }
+}
+
+/// Whether the error means that this file can never be linked.
+fn can_never_link(error: &io::Error) -> bool {
+    let never = [
+        Errno::XDEV,
+        Errno::PERM,
+        Errno::MLINK,
+        Errno::NOTSUP,
+        Errno::NOSYS,
+    ];
+    let code = error.raw_os_error();
+    code.is_some_and(|code| never.iter().any(|errno| errno.raw_os_error() == code))
+}
