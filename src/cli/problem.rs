@@ -112,7 +112,7 @@ impl Problem {
         serde_json::to_string(&told).ok()
     }
 
-    /// The same in other words.
+    /// Replaces the message.
     pub(super) fn message(mut self, message: String) -> Self {
         self.message = Some(message);
         self
@@ -219,9 +219,7 @@ fn hint_for(error: &BridgeError) -> Option<String> {
     let id = id.as_str().map(words::short);
     let hint = match (error.kind, id) {
         (ErrorKind::Busy, Some(id)) => {
-            return Some(format!(
-                "follow the running turn: sessionctl attach {id}; or stop it: sessionctl cancel {id}"
-            ));
+            return Some(format!("see what it is doing: sessionctl show {id}"));
         }
         (ErrorKind::InvalidCwd, Some(id)) => {
             return Some(format!(
@@ -233,7 +231,6 @@ fn hint_for(error: &BridgeError) -> Option<String> {
     let hint = match hint {
         ErrorKind::NotFound => Some("sessionctl ls lists the conversations"),
         ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
-        ErrorKind::Busy => Some("list what is running: sessionctl ls --state prompting"),
         ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
         ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
         ErrorKind::Limited => Some("try again after the limit resets"),
@@ -275,7 +272,7 @@ mod tests {
     fn what_the_caller_can_change_has_a_hint() {
         let table = [
             (ErrorKind::NotFound, true),
-            (ErrorKind::Busy, true),
+            (ErrorKind::ShuttingDown, true),
             (ErrorKind::AgentUnavailable, true),
             (ErrorKind::InternalError, false),
         ];

@@ -4,10 +4,11 @@
 //! `daemon` and `--ready-on-stdin`, its standard input being the write end of a pipe. The daemon writes `ready` there
 //! when its sockets listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -189,9 +190,9 @@ pub(super) fn this_program() -> Outcome<PathBuf> {
 
 /// Linux adds a word to the path of a program whose file was replaced.
 fn in_its_place(program: PathBuf) -> PathBuf {
-    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    let replaced = program.as_os_str().as_bytes().strip_suffix(b" (deleted)");
     match replaced {
-        Some(path) if !program.exists() => path.into(),
+        Some(path) if !program.exists() => OsStr::from_bytes(path).into(),
         _ => program,
     }
 }

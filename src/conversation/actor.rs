@@ -105,7 +105,7 @@ struct Job {
 }
 
 impl Job {
-    /// Work that makes something, or nothing.
+    /// A job whose result may have to be undone.
     fn new<T: 'static>(
         number: u64,
         work: impl Future<Output = Result<(T, Resource), ConversationError>> + Send + 'static,
@@ -124,7 +124,7 @@ impl Job {
         }
     }
 
-    /// Work that makes nothing that could be undone.
+    /// A job with nothing to undo.
     fn finding(number: u64, work: impl Future<Output = Found> + Send + 'static) -> Self {
         Self {
             work: Box::pin(work.map(move |found| JobDone {
@@ -137,7 +137,7 @@ impl Job {
         }
     }
 
-    /// The same, on the conversation's files.
+    /// Marks the job as one that changes the conversation's files.
     fn on_files(self, progress: Option<Arc<Progress>>) -> Self {
         Self {
             is_on_files: true,

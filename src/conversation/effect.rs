@@ -60,7 +60,7 @@ pub enum Input<R> {
         /// Its result.
         found: Found,
     },
-    /// The write that is under way is over, with the store's word.
+    /// The write that was under way has ended, with the store's result.
     Written(Result<(), StoreFailure>),
     /// The end of the head's transcript is known, before a prompt of this turn goes out behind it.
     Anchored {

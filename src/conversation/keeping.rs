@@ -194,18 +194,25 @@ fn keep_files(
         let (is_own, key) = (name == *id, key(root, &name));
         let turns = match is_own {
             true => own_turns,
-            false => acknowledged(&name)?,
+            false => match acknowledged(&name) {
+                Ok(turns) => turns,
+                Err(error) => {
+                    done = done.and(Err(error));
+                    continue;
+                }
+            },
         };
         let one = match depth {
             Depth::Linked => archive.link(&key, format.dialect(), &path, turns),
             Depth::Packed => archive.pack(&key, format.dialect(), &path, turns),
         };
-        let mut noted = Ok(());
-        match newest.filter(|_| !is_own) {
-            Some(at) => noted = archive.note_continued(&key, at.as_millisecond()),
-            None => kept.is_rewritten = one.is_rewritten,
-        }
-        done = done.and(one.error.map_or(Ok(()), Err)).and(noted);
+        kept.is_rewritten |= is_own && one.is_rewritten;
+        let noted = match (one.error, newest.filter(|_| !is_own)) {
+            (Some(error), _) => Err(error),
+            (None, Some(at)) => archive.note_continued(&key, at.as_millisecond()),
+            (None, None) => Ok(()),
+        };
+        done = done.and(noted);
     }
     done
 }
@@ -289,7 +296,7 @@ fn lacking(
         .archive
         .turns_behind(&key(root, id), acknowledged)?;
     let dialect = format.dialect();
-    // Whoever opens another transcript counts its turns.
+    // The turns of a history without references are counted when its transcript is opened.
     if later != Some(MissingTurns::Unknown) || !dialect.can().by_reference {
         return Ok(later.unwrap_or(none));
     }

@@ -1,7 +1,6 @@
-//! What a job has made and no record names yet: an open session, a copy of a transcript, or moved files.
+//! What a job has made that no record names yet: an open session, a copy of a transcript, or moved files.
 //!
-//! It stays if the record that names it is on disk, and is undone if the conversation goes on without it. If neither is
-//! certain, the next start decides.
+//! It is kept when the record on disk names it, and undone when none will. If that is uncertain, the next start decides.
 
 use crate::transcript::moving::Moving;
 
@@ -40,6 +39,10 @@ impl From<UncommittedCopy> for Resource {
 impl Resource {
     /// Adds what a later job has made.
     pub(super) fn add(&mut self, later: Self) {
+        debug_assert!(
+            later.session.is_none() || self.session.is_none(),
+            "a session that is dropped stays open at the agent"
+        );
         self.session = later.session.or(self.session.take());
         self.copy = later.copy.or(self.copy.take());
         self.files = later.files.or(self.files.take());
@@ -57,8 +60,12 @@ impl Resource {
         session
     }
 
-    /// Deletes the copy and moves the files back. A session is to be closed before.
+    /// Deletes the copy and moves the files back. The caller has closed the session.
     pub(super) async fn undo(self) {
+        debug_assert!(
+            self.session.is_none(),
+            "a session that is dropped stays open at the agent"
+        );
         if let Some(copy) = self.copy {
             copy.remove().await;
         }

@@ -392,6 +392,9 @@ impl<R> Model<R> {
     pub fn view(&self) -> Conversation {
         let on_disk = &self.writer.on_disk;
         let mut view = self.view_when_on_disk();
+        if self.writer.is_at_rest() {
+            return view;
+        }
         view.head = on_disk.chain.head().map(|link| link.upstream_id.clone());
         view.chain_length = on_disk.chain.len();
         view.settings = shown_settings(on_disk);

@@ -1,9 +1,9 @@
-//! How the record of a conversation gets to disk: one write at a time, with what waits for it. Pure.
+//! Writes of a conversation's record: one at a time, each with the parts that wait for it. Pure.
 //!
 //! A step changes the record in memory. At its end the record is written as it stands, or after the write that is under
 //! way. Whatever has to wait for the disk is a part of a write, so a prompt is sent only when the record on disk names its
-//! turn and its session. What a failed write contained is written with the next one, except a change of a call, which is
-//! taken back as long as nothing has changed since.
+//! turn and its session. If a write fails, the ledgers of its parts go into the next one. The change of a call is undone
+//! instead, unless the record has changed since.
 
 use bridge_protocol::event::Event;
 use bridge_protocol::id::TurnId;
@@ -21,11 +21,11 @@ pub struct Writer<R> {
     pub under_way: Option<UnderWay<R>>,
     /// The parts of the next write.
     pub next: Vec<WritePart<R>>,
-    /// What goes out with the next write although nothing waits for it.
+    /// Entries for the next write that nothing waits for.
     pub unsaved: Ledger,
     /// Whether the record has changed since the last write began.
     pub is_ahead: bool,
-    /// Whether the last write failed. The next deadline tries again, or the next step that has something wait.
+    /// Whether the last write failed. A deadline tries again, or the next step that adds a part.
     pub has_failed: bool,
 }
 
@@ -93,7 +93,7 @@ impl<R> Writer<R> {
         requests.rfind(|request| request.request_id == *id)
     }
 
-    /// Whether the record on disk names this as the running turn, or may soon.
+    /// Whether the record on disk, or the one that is being written, names this as the running turn.
     #[must_use]
     pub fn may_run(&self, turn_id: &TurnId) -> bool {
         let under_way = self.under_way.as_ref().map(|write| &write.record);
@@ -103,7 +103,7 @@ impl<R> Writer<R> {
 
     /// Adds a part to the next write.
     pub fn add(&mut self, part: WritePart<R>) {
-        // It has the later state of its calls.
+        // The new part has a later state of these calls.
         let requests = &part.ledger.requests;
         let is_later =
             |kept: &RequestRecord| requests.iter().any(|later| later.request_id == kept.request_id);
@@ -111,7 +111,7 @@ impl<R> Writer<R> {
         self.next.push(part);
     }
 
-    /// Whether an edit is to be reported once it is on disk. Nobody waits for a disk that takes nothing.
+    /// Whether an edit waits to be reported until it is on disk. Not while a failed write waits to be repeated.
     #[must_use]
     pub fn brings_edit(&self) -> bool {
         let under_way = self.under_way.iter().flat_map(|write| &write.parts);

@@ -27,8 +27,8 @@ mod tests;
 /// How often to try again while only readers, which hold the lock for an instant, are in the way.
 const ATTEMPTS: usize = 10_000;
 
-/// How often to try again without a pause while only readers are in the way. With the pauses, that is half a second in all.
-const READER_ATTEMPTS: usize = 100;
+/// How many attempts are between two pauses while only readers are in the way. All pauses together take half a second.
+const ATTEMPTS_PER_PAUSE: usize = 100;
 
 /// How long to wait for the lock of a daemon that is dead or ending. A process that it was starting holds the lock
 /// until its exec, which takes an instant.
@@ -206,8 +206,8 @@ impl DaemonLock {
             }
             flock(&self.file, FlockOperation::Unlock)
                 .map_err(|error| io_error("release", &self.path)(error.into()))?;
-            if attempt % READER_ATTEMPTS == 0 {
-                // A reader may lack the processor while it holds the lock.
+            if attempt % ATTEMPTS_PER_PAUSE == 0 {
+                // A reader that holds the lock may be waiting for a processor.
                 pause(LEFT_BEHIND_PAUSE);
             } else {
                 std::thread::yield_now();

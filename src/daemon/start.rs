@@ -271,7 +271,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     second_signal.abort();
     close(&store).await;
     drop(presence);
-    // The system releases the lock when the process ends: whoever waits for the lock waits for the process.
+    // Hold the lock until the process ends, so that a caller that waits for the lock also waits for the process.
     let _held_to_the_end = std::mem::ManuallyDrop::new(lock);
     Ok(())
 }

@@ -84,7 +84,7 @@ impl CheckedFile {
         Self::replace(path, std::slice::from_ref(first))
     }
 
-    /// Writes a file with these lines in an existing folder, in place of one of its name. Syncs the file and its name.
+    /// Writes a file with these lines in an existing folder, replacing an existing file. Syncs the file and its name.
     ///
     /// # Errors
     /// The system's error.

@@ -140,9 +140,11 @@ pub(crate) struct Intent<S> {
     /// The path of its folder, or of its log.
     path: PathBuf,
     log: Option<&'static str>,
+    /// The folder of its kind.
+    kind: &'static str,
     file: Option<CheckedFile>,
     content: Said<S>,
-    /// Whether the log has the form of an earlier version, to which nothing can be appended.
+    /// Whether an earlier version wrote the log. Nothing can be appended to its format.
     is_old: bool,
 }
 
@@ -172,6 +174,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         Ok(Self {
             path,
             log: kind.log,
+            kind: kind.folder,
             file: Some(file),
             content: Said {
                 about: vec![about],
@@ -222,6 +225,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         Ok(Self {
             path: path.to_owned(),
             log: kind.log,
+            kind: kind.folder,
             file: None,
             content,
             is_old: !has_header,
@@ -271,30 +275,27 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         Ok(())
     }
 
-    /// Rewrites a log of an earlier version in the form of this one.
-    ///
-    /// # Errors
-    /// The system's error.
-    fn renew(&self, kind: &Kind<S>) -> io::Result<()> {
-        let first = |about| Line::Intent {
-            format: FORMAT,
-            kind: kind.folder.to_owned(),
-            about,
-            groups: self.content.groups.clone(),
-        };
-        let about = self.content.about.iter().enumerate();
-        let lines = about.map(|(number, about)| match number {
-            0 => first(about),
-            _ => Line::About(about),
-        });
-        CheckedFile::replace(&log_of(&self.path, self.log), &lines.collect::<Vec<_>>()).map(drop)
-    }
-
+    /// The log, to append to it. One of an earlier version is rewritten in the current format first.
     fn file(&mut self) -> io::Result<&mut CheckedFile> {
+        let log = log_of(&self.path, self.log);
         let file = match self.file.take() {
             Some(file) => file,
-            None => CheckedFile::open(&log_of(&self.path, self.log))?,
+            None if self.is_old => {
+                let about = self.content.about.iter().enumerate();
+                let lines = about.map(|(number, about)| match number {
+                    0 => Line::Intent {
+                        format: FORMAT,
+                        kind: self.kind.to_owned(),
+                        about,
+                        groups: self.content.groups.clone(),
+                    },
+                    _ => Line::About(about),
+                });
+                CheckedFile::replace(&log, &lines.collect::<Vec<_>>())?
+            }
+            None => CheckedFile::open(&log)?,
         };
+        self.is_old = false;
         Ok(self.file.insert(file))
     }
 
@@ -459,14 +460,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
                 Outcome::Undo => intent.undo(may_have_owner),
                 // `set_aside` logs the result.
                 Outcome::SetAside(why) => set_aside(path, &why).is_ok(),
-                Outcome::Later => {
-                    if intent.is_old
-                        && let Err(error) = intent.renew(kind)
-                    {
-                        tracing::warn!(path = %path.display(), %error, "cannot rewrite the log of an earlier version");
-                    }
-                    false
-                }
+                Outcome::Later => false,
             },
             Err(error) => settle_unreadable(kind.log, path, error),
         };

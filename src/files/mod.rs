@@ -49,7 +49,7 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Opens a file to read it, without waiting: a pipe in its place would never open.
+/// Opens a regular file for reading. Does not wait for a named pipe, which may never open.
 ///
 /// # Errors
 /// The system's error, and [`io::ErrorKind::InvalidInput`] for anything but a regular file or a link to one.
@@ -61,21 +61,30 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
         .open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        )),
     }
 }
 
-/// Refuses a path below `folder` that leads through a link: what is written there would be elsewhere.
+/// Refuses a path that passes through a symbolic link below `folder`, which is above it: the write would land elsewhere.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotADirectory`] if one of the folders between is a link; the system's error.
+/// [`io::ErrorKind::InvalidInput`] if one of the folders between is a link; the system's error.
 pub(crate) fn refuse_links_below(folder: &Path, path: &Path) -> io::Result<()> {
+    debug_assert!(
+        path.starts_with(folder),
+        "{} is not below {}",
+        path.display(),
+        folder.display()
+    );
     let between = path.ancestors().skip(1).take_while(|above| *above != folder);
     for above in between {
         match above.symlink_metadata() {
             Ok(metadata) if metadata.is_symlink() => {
                 let why = format!("{} is a link, and links are not followed", above.display());
-                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
             Err(error) if !is_absence(&error) => return Err(error),
             _ => {}

@@ -101,7 +101,7 @@ where
         let named = params.conversation().cloned();
         let acted = self.act(params, request).await;
         Ok(acted.map_err(|error| {
-            // What helps is a call about the conversation.
+            // The hint for these errors is a command with the conversation's id.
             let concerns_it = matches!(
                 error,
                 ConversationError::InvalidCwd(_) | ConversationError::Busy(_)

@@ -51,8 +51,7 @@ impl Bodies {
         };
         let path = self.path(&body);
         let was_synced = self.is_synced.load(Ordering::Relaxed);
-        // A damaged body is written again, and so is one that may not be synced: once a sync has failed, a second one that
-        // succeeds means nothing.
+        // Write a damaged body again, and one that may not be synced: a sync that succeeds after a failed one proves nothing.
         if was_synced && fs::read(&path).is_ok_and(|found| found == content) {
             return Ok(body);
         }

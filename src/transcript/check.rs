@@ -240,7 +240,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    /// Says that a record has more parts than are looked at: which of all calls have none cannot be told.
+    /// Reports that a record has more parts than are checked, so that it is unknown which calls have no result.
     fn leave_off(&mut self, place: LinePosition) {
         let detail = format!(
             "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {CALLS_UNTOLD}",

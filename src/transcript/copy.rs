@@ -38,7 +38,7 @@ pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, Tr
     with_files("copy", source, folder, new_id, |files, writer| {
         files.own(old_id)?;
         lines.all(writer, |line, edits| {
-            // A line that is too long to be held is copied as it is.
+            // Longer than the limit: not inspected, copied unchanged.
             let Some(bytes) = line.bytes else {
                 return Ok(Verdict::Keep);
             };
@@ -240,7 +240,7 @@ pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek +
     Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
 }
 
-/// The error of a copy whose source is not what was noted of it.
+/// The error for a source that changed after it was indexed.
 pub(super) fn changed() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,

@@ -47,7 +47,7 @@ const LEFT_OUT: [&str; 11] = [
     "queue-operation",
 ];
 
-/// How lines of the log of requests begin. They are the longest that do not come along, and are not held to see that.
+/// The beginning of a line of the request log. Such lines can be very long, so they are skipped without being held.
 const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
 
 /// Members of a record that a fork of the agent's own leaves out.
@@ -85,7 +85,7 @@ pub fn cut(
     cut_lines(lines, source, index, folder, new_id, last_uuid)
 }
 
-/// As [`cut`], of these lines of the source. A line beside the branch that is too long to be held comes along as it is.
+/// As [`cut`], with the lines of the source given. A line beside the branch that is longer than the limit is copied unchanged.
 fn cut_lines<R: BufRead + Seek>(
     lines: Rewriter<R>,
     source: &Path,

@@ -150,7 +150,7 @@ pub trait Dialect: Debug + Sync {
         Ok((vec![(session.id.to_owned(), self.find(session)?)], None))
     }
 
-    /// Whether the transcript of a session is missing or blank, or one that it continues.
+    /// Whether the transcript of a session, or of a session that it continues, is missing or blank.
     fn is_gone(&self, root: &Path, id: &str) -> bool {
         let found = self.locate(root, id);
         found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
@@ -313,7 +313,7 @@ impl Format {
         }
     }
 
-    /// The format of a session's transcript, by the folder below the agent's own in which it was and by its name.
+    /// Guesses the format of a transcript from its folder, relative to the agent's, and its name.
     #[must_use]
     pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
         let is_rollout = name.starts_with("rollout-") && name.strip_suffix(".jsonl") != Some(upstream_id);
@@ -327,7 +327,7 @@ impl Format {
     }
 }
 
-/// Opens the first of a session's files that has a place.
+/// Opens the first of these files that contains `place`.
 ///
 /// # Errors
 /// As [`Dialect::open_at`].

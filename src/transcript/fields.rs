@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How many members of an object and elements of an array are told apart. Agents write some dozens; this bounds the memory.
+/// The most members of an object, or elements of an array, that are read. Agents write dozens. Bounds the memory.
 pub(in crate::transcript) const INNER_LIMIT: usize = 10_000;
 
 /// The members of a JSON object, in the order of the text.

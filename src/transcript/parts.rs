@@ -70,8 +70,7 @@ impl Part {
     }
 }
 
-/// The one file of a session that has no side files. If a link stands in its place, the file that it leads to, under the name of
-/// the link.
+/// The single file of a session without side files. For a link: its target, under the name of the link.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
@@ -100,7 +99,7 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
         path: rollout.to_owned(),
         name: plain_name(rollout),
         bytes: 0,
-        packed: rollout.extension().is_some_and(|ending| ending == "zst"),
+        packed: rollout.to_string_lossy().ends_with(PACKED),
         known_as: None,
     };
     part.bytes = if part.packed {

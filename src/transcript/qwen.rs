@@ -39,7 +39,7 @@ pub(super) fn upstream_id(name: &str) -> Option<&str> {
     name.strip_suffix(".jsonl").filter(|id| is_id(id))
 }
 
-/// Whether a folder, by its path below the agent's own, is one of transcripts.
+/// Whether a folder, relative to the agent's, holds transcripts.
 pub(super) fn is_chats(folder: &Path) -> bool {
     let mut names = folder.iter();
     names.next() == Some(OsStr::new("projects"))

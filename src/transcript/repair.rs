@@ -4,7 +4,7 @@
 //! names the one that takes its place, all records are of the new session, and a call of a tool without a result gets the one
 //! that the agent itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name come along. Neither other branches nor the places
 //! that the agent noted are in the copy: it would go on from one of those, and leave what stands behind. The source is only
-//! read, and what was noted of it must still be so: else the repair fails. Blocks; knows nothing of why a transcript is repaired.
+//! read. If it has changed since it was indexed, the repair fails. Blocks; knows nothing of why a transcript is repaired.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -108,7 +108,7 @@ pub fn repair(
 struct Repairer<'a, 'b> {
     index: &'a Index,
     branch: &'a Selection,
-    /// Where the records of the branch begin that have not come yet.
+    /// The offsets of the branch's records that were not read yet.
     left: Peekable<Copied<slice::Iter<'a, u64>>>,
     /// The calls without a result, and what goes on behind their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
@@ -125,14 +125,18 @@ struct Repairer<'a, 'b> {
 
 impl Repairer<'_, '_> {
     fn line(&mut self, line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
-        // A line that is too long to be held is not on the branch. Nobody knows what it is, so it is kept.
+        // Longer than the limit: not inspected, copied unchanged. The branch has no such line.
         let Some(bytes) = line.bytes else {
             return Ok(Verdict::Keep);
         };
         let text = text_of_same_length(bytes);
         let record = EditableRecord::parse(&text);
         if self.left.next_if_eq(&line.offset).is_some() {
-            self.record(line.offset, bytes, &record.ok_or_else(changed)?, edits)?;
+            let unread = || {
+                let why = "a record of the branch is not JSON any more, or has too many members";
+                io::Error::new(io::ErrorKind::InvalidData, why)
+            };
+            self.record(line.offset, bytes, &record.ok_or_else(unread)?, edits)?;
             return Ok(Verdict::Keep);
         }
         let Some(record) = record else {
@@ -193,7 +197,7 @@ impl Repairer<'_, '_> {
         }
     }
 
-    /// Writes the results whose places are the end, if all records of the branch were there.
+    /// Writes the results that belong at the end. Fails if a record of the branch is missing.
     fn end(&mut self, writer: &mut dyn Write) -> io::Result<()> {
         if self.left.next().is_some() {
             return Err(changed());

@@ -99,7 +99,7 @@ pub struct Rewriter<R> {
 }
 
 impl<R: BufRead> Rewriter<R> {
-    /// Rewrites the lines of `reader`, whose next byte is the file's first. Lines longer than `held_bytes` are not held.
+    /// Rewrites the lines of `reader`, which must be at the start of the file. Lines longer than `held_bytes` are not held.
     pub fn new(reader: R, held_bytes: usize) -> Self {
         Self {
             reader,
@@ -192,7 +192,7 @@ impl<R: BufRead> Rewriter<R> {
         Ok(self.offset)
     }
 
-    /// Reads the next line up to so many bytes; what was read of it before stays.
+    /// Fills the buffer with up to `bytes` of the next line, and keeps what is in it.
     fn fill(&mut self, bytes: usize) -> io::Result<()> {
         if self.line.ends_with(b"\n") {
             return Ok(());
@@ -234,8 +234,7 @@ impl<R: BufRead + Seek> Rewriter<R> {
     pub fn go_to(&mut self, offset: u64) -> io::Result<()> {
         let read = self.offset + self.line.len() as u64;
         if offset != read {
-            // Two places in a file are never as far apart as an `i64` can tell, so that the difference is exact. A buffered
-            // reader keeps what it has read, which it would throw away for an absolute place.
+            // Offsets in a file fit into an `i64`. A relative seek keeps the reader's buffer.
             self.reader
                 .seek_relative(offset.wrapping_sub(read).cast_signed())?;
         }

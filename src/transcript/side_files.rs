@@ -304,6 +304,10 @@ fn opened(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
 
 /// Moves files into a folder that may exist, except those whose names are taken there.
 fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
+    if to.is_symlink() {
+        let why = format!("{} is a link, and links are not followed", to.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(to)?;
     for entry in fs::read_dir(from)? {

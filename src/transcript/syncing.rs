@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::TranscriptError;
+use super::parts::own_folder;
 use super::shelf::Format;
 use crate::files::{durable, is_absence};
 
@@ -82,7 +83,7 @@ impl SyncLog {
         let since = last.unwrap_or(self.began).checked_sub(SLACK);
         if format == Format::Claude {
             // Before the records that name them.
-            self.sync_below(&path.with_extension(""), since, DEPTH_LIMIT)?;
+            own_folder(path).map_or(Ok(()), |folder| self.sync_below(&folder, since, DEPTH_LIMIT))?;
         }
         self.sync_open(file, path, durable::sync_file)?;
         if last.is_none() {

@@ -5,7 +5,6 @@ use std::fs;
 use serde_json::Value;
 
 use super::home::Home;
-use crate::pty::Terminal;
 
 /// A conversation with one turn: its id, and the id of its session.
 fn conversation(home: &Home) -> (String, String) {
@@ -83,9 +82,6 @@ fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
         "{listed}"
     );
 
-    // What is not there needs no question.
-    let asked = Terminal::of(80, &home.command(&["archive", "rm", "nothing"]));
-    assert_eq!(asked.ended().1, Some(4));
     for command in [&["archive", "rm", &session][..], &["archive", "prune"]] {
         home.printed(command, 2);
     }

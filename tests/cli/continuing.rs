@@ -141,9 +141,9 @@ fn continue_follows_the_turn() {
     assert_eq!(answer, "echo: And now this");
 }
 
-/// A command that waits, in the background; its output is nobody's.
+/// A command that waits, in the background, without its output. It starts no daemon: one that outlives its home would.
 pub(super) fn begin(home: &Home, arguments: &[&str]) -> Child {
-    let mut command = home.command(arguments);
+    let mut command = home.command(&[&["--no-start"], arguments].concat());
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

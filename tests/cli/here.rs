@@ -33,7 +33,7 @@ fn a_branch_is_what_is_used_next() {
     assert!(![parent, branch].contains(&last), "{last}");
 }
 
-/// The newest of this folder, where the one that was used last is gone.
+/// After the conversation that was used last is deleted, `.` means the newest one of this folder.
 #[test]
 fn the_newest_of_this_folder_is_meant_after_the_last_was_deleted() {
     let home = Home::new();

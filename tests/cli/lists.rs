@@ -1,4 +1,4 @@
-//! What lists say of each conversation, and in which colours.
+//! What `ls` prints for each conversation, and its colours.
 
 use std::fs;
 use std::process::Child;
@@ -12,12 +12,15 @@ use super::printed::check_seen;
 use super::terminal::Terminal;
 use super::text;
 
-/// A conversation that continues at the reset of its limit, and one with a turn that runs and a prompt behind it; and the commands
-/// that wait for these.
+/// A conversation at a usage limit with a scheduled continuation, one with a running turn and a queued prompt, and the commands
+/// that wait for those two.
 fn waiting() -> (Home, [String; 2], [Child; 2]) {
     let home = Home::new();
     let limited = home.said(&["new", "--title", "Limited"]);
-    home.run(&["send", &limited, "[[limit 86400]]"]);
+    assert_eq!(
+        home.run(&["send", &limited, "[[limit 86400]]"]).status.code(),
+        Some(7)
+    );
     home.said(&["continue", &limited, "--at-reset"]);
     let busy = home.said(&["new", "--title", "Busy"]);
     let first = begin(&home, &["send", &busy, "[[say so]][[hang]]"]);
@@ -73,7 +76,6 @@ fn a_list_says_what_is_waited_for_and_since_when() {
     assert!(line("Limited").contains("\x1b[33mlimited"), "{coloured:?}");
     assert!(line("Busy").contains("\x1b[32mprompting"), "{coloured:?}");
     home.said(&["cancel", &busy, "--queued"]);
-    // One that still waits for its turn would start another daemon.
     for mut command in commands {
         command.wait().unwrap();
     }

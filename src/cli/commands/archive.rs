@@ -70,13 +70,8 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
         Archive::Rm(Orphan { id, agent }) => {
             let (id, daemon) = (UpstreamId::new(id), context.connect().await?);
             if !context.yes {
-                let (kept, _) = context.watch(&daemon, method::Keep::default()).await?;
-                let (listed, all) = (kept.unclaimed, kept.total.unwrap_or_default().unclaimed);
-                // What is certain to be refused needs no question.
-                if listed.iter().any(|one| one.upstream_id == id) || all > listed.len() as u64 {
-                    let what = format!("Delete all backups of the session {id}, for good");
-                    context.confirm(&what, Unasked::NeedsYes)?;
-                }
+                let what = format!("Delete all backups of the session {id}, for good");
+                context.confirm(&what, Unasked::NeedsYes)?;
             }
             forget(context, &daemon, id, agent.map(Into::into)).await?;
             Ok(Exit::Done)

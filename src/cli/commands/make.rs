@@ -121,7 +121,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
     Ok(Exit::Done)
 }
 
-/// Makes a conversation in this folder, which `.` means from then on.
+/// Creates a conversation in this folder and makes it the one that `.` names.
 pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
     if let Some(agent) = &agent {
         is_installed(daemon, agent).await?;
@@ -174,7 +174,7 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
         };
         if daemon.call(delete).await.is_ok() {
             let said = problem.message.clone().unwrap_or_default();
-            // There is none left to be changed.
+            // The conversation was deleted, so `set` has nothing to change.
             let said = said
                 .trim_end_matches("; change it with sessionctl set")
                 .to_owned();

@@ -230,8 +230,11 @@ fn unknown_agent(problem: Problem) -> Problem {
     }
 }
 
-/// The same problem; if this folder cannot be used, with the command that creates it.
+/// Adds the command that creates the folder, if it was refused and is missing.
 fn missing_folder(problem: Problem, folder: &str) -> Problem {
+    if Path::new(folder).exists() {
+        return problem;
+    }
     let hint = format!("the folder must exist: mkdir -p {}", shell_word(folder));
     problem.hint_if(ErrorKind::InvalidCwd, hint)
 }

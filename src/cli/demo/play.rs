@@ -195,8 +195,9 @@ impl Play<'_, '_> {
             "killed" => self.killed(text).await,
             "kill" => self.kill_and_restart().await,
             "answer" => {
+                self.run(&["answer", &id, "allow"], Exit::Done).await?;
                 self.history.prompts.push(AUTOMATIC.to_owned());
-                self.run(&["answer", &id, "allow"], Exit::Done).await.map(drop)
+                Ok(())
             }
             // The agent has the whole history before it.
             "whole" => self.whole().await,
@@ -204,12 +205,14 @@ impl Play<'_, '_> {
             "by-old-id" => {
                 let daemon = self.stage.connect().await?;
                 let links = daemon.call(method::Chain::of(id.as_str())).await?.links;
-                let oldest = links.first().map(|link| link.upstream_id.as_str());
-                self.id = words::short(oldest.unwrap_or_default());
+                let oldest = links.first();
+                let oldest =
+                    oldest.ok_or_else(|| Problem::new(Exit::Failed, "the chain is empty".to_owned()))?;
                 self.run(&["close", &id], Exit::Done).await?;
-                self.say(text).await?;
+                self.id = words::short(oldest.upstream_id.as_str());
+                let said = self.say(text).await;
                 self.id = id;
-                Ok(())
+                said
             }
             "fork" => {
                 let branch = self
@@ -217,9 +220,12 @@ impl Play<'_, '_> {
                     .await?;
                 let history = self.history.clone();
                 self.id = words::short(branch.trim());
-                self.say(text).await?;
-                self.whole().await?;
+                let said = match self.say(text).await {
+                    Ok(()) => self.whole().await,
+                    failed => failed,
+                };
                 (self.id, self.history) = (id, history);
+                said?;
                 self.stage
                     .tell("and the conversation that it came from, without the branch's turns:")
             }
@@ -246,9 +252,8 @@ impl Play<'_, '_> {
         self.run(&["send", &id, text], exit).await.map(drop)
     }
 
-    /// Waits until what was scheduled has begun; the next prompt waits for its end.
+    /// Waits until the scheduled continuation has begun. `whole` waits for its end.
     async fn continues(&mut self) -> Outcome {
-        self.history.prompts.push(AUTOMATIC.to_owned());
         let daemon = self.stage.connect().await?;
         let begun = async {
             let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str())).await?;
@@ -262,6 +267,7 @@ impl Play<'_, '_> {
             Outcome::Ok(())
         };
         within_limit(begun).await??;
+        self.history.prompts.push(AUTOMATIC.to_owned());
         self.stage.check(true, "it continues without a command")
     }
 
@@ -319,7 +325,7 @@ impl Play<'_, '_> {
     /// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.
     async fn whole(&mut self) -> Outcome {
         let id = self.id.clone();
-        // A turn may still run that nobody waited for.
+        // The continuation may still be running.
         let answer = self.run(&["send", &id, RECALL, "--queue"], Exit::Done).await?;
         let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
             let what = format!("the agent's recall is not what it should be: {error}: {answer}");
@@ -345,7 +351,7 @@ impl Play<'_, '_> {
         self.stage.tell(&line)?;
         let failed = |error| Problem::new(Exit::Failed, format!("cannot run this program: {error}"));
         let mut command = Command::new(start::this_program()?);
-        // The play starts the daemon itself, so that it knows of each that has to be stopped.
+        // The demonstration starts the daemon itself, so that it can stop it.
         command.args(["--no-start", "--home"]).arg(&self.stage.folder);
         command.args(call).current_dir(&self.stage.project);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -364,7 +370,9 @@ impl Play<'_, '_> {
         let printed = String::from_utf8_lossy(&stdout).into_owned();
         let told = String::from_utf8_lossy(&stderr).into_owned();
         let recalls = call.contains(&RECALL);
-        for line in printed.lines().filter(|_| !recalls).chain(told.lines()) {
+        // Of a turn that was seen to begin, the rest of a line may come first.
+        let printed_lines = printed.lines().skip_while(|line| line.is_empty());
+        for line in printed_lines.filter(|_| !recalls).chain(told.lines()) {
             self.stage.tell(&look.paint(DIM, &look.safe(line)))?;
         }
         let code = i32::from(exit.code());

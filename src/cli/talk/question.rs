@@ -450,7 +450,7 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
         .iter()
         .map(|(key, choice)| match choice.way_of(*key) {
             Some(way) => way.words[0].to_owned(),
-            // The agent's own text, which must not do anything else where it is pasted.
+            // The agent chooses this text; quote it so that pasting it runs nothing else.
             None => shell_word(&one_line(&choice.option_id)),
         })
         .collect();

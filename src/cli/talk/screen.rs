@@ -353,7 +353,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// The words of a chunk as the stream that they go to may have them.
+/// The text of a chunk, made safe for the stream that it is written to.
 fn chunk(update: &Value, look: Look) -> Option<String> {
     let content = &update["content"];
     let text = match content["text"].as_str() {

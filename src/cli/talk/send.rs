@@ -112,8 +112,11 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         (Some(ErrorKind::Busy), Some(asked), _) => {
             problem.hint(question::command(&words::short_id(conversation.id), asked))
         }
-        (Some(ErrorKind::Busy), None, Some(hint)) if !options.queue => {
-            let hint = format!("{hint}; or repeat the command with --queue");
+        (Some(ErrorKind::Busy), None, hint) if !options.queue => {
+            let wait = "repeat the command with --queue to wait for a running turn";
+            let hint = hint
+                .as_ref()
+                .map_or_else(|| wait.to_owned(), |hint| format!("{wait}; {hint}"));
             problem.hint(hint)
         }
         _ => problem,

@@ -15,7 +15,6 @@ use bridge_protocol::time;
 use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
 use serde_json::Map;
-use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +28,7 @@ use crate::conversation::deleting;
 use crate::conversation::effect::{
     Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Work,
 };
-use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::error::StoreFailure;
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
@@ -222,8 +221,10 @@ impl Actor {
             }
             Disposition::Drop => {
                 let made = self.without_session();
-                // Nothing waits for that.
-                tokio::spawn(made.undo());
+                if made.copy.is_some() || made.files.is_some() {
+                    // Nothing waits for that.
+                    tokio::spawn(made.undo());
+                }
             }
             Disposition::Leave => {
                 if let Some(session) = std::mem::take(&mut self.made).leave() {
@@ -379,8 +380,7 @@ impl Actor {
         let look = move || looking_back::look_back(&services, &record, session.as_ref());
         self.job = Some(Job::finding(job, async move {
             let looked = tokio::task::spawn_blocking(look).await;
-            let failed = |error: JoinError| Err(ConversationError::StoreFailed(error.to_string().into()));
-            Found::LookedBack(looked.unwrap_or_else(failed))
+            Found::LookedBack(looked.unwrap_or_else(|error| Err(error.into())))
         }));
     }
 

@@ -264,8 +264,8 @@ impl Actor {
         }
     }
 
-    /// Waits for the writes that are under way, and reports what they have made durable. Returns the end of the turn, if that is
-    /// among it.
+    /// Waits for the write that is under way, and reports what it has made durable. Returns the end of the turn, if that is
+    /// among it. Parts of the next write are lost with the task: nothing of them is on disk.
     async fn settle_writes(&mut self) -> Option<TurnResult> {
         let mut ended = None;
         while let Some(written) = self.writes.next().await {

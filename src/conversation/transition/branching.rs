@@ -198,10 +198,7 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         };
-        let change = CallChange {
-            ends_job: true,
-            ..branch_change(branching.caller, answer, branched, None)
-        };
+        let change = branch_change(branching.caller, answer, branched, None);
         let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
         let ledger = Ledger {
             lineage: appended.entries,
@@ -246,7 +243,7 @@ fn branch_change<R>(
         answer: Answer::Forked(Box::new(answer)),
         events: forked.into_iter().collect(),
         before,
-        ends_job: false,
+        ends_job: true,
         opened: branched.open,
     }
 }

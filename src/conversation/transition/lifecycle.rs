@@ -295,7 +295,7 @@ impl<R> Model<R> {
                 self.out.push(Effect::AbandonJob);
                 self.answer(caller, Err(ConversationError::ShuttingDown));
             }
-            // A write ends by itself.
+            // The other jobs end soon: a write when the disk has it, work on files when its progress is ended.
             other => self.job = other,
         }
         match self.turn.as_ref().map(|turn| turn.phase) {

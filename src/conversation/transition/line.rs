@@ -245,7 +245,8 @@ impl<R> Model<R> {
             self.touch();
         }
         let is_kept = result.is_ok() && asked.caller.request.is_some();
-        // Otherwise the next start would end the turn by the transcript, and an edit may be there.
+        // The record on disk must stop naming the turn before the caller is answered: the next start would end the turn by the
+        // transcript, which may hold an edit.
         let runs_on_disk = self.writer.may_run(&asked.turn_id);
         let prompt = Dropped {
             caller: asked.caller,

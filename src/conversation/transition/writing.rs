@@ -1,4 +1,4 @@
-//! Writing the record: what waits for the disk, and what becomes of it when the disk takes nothing.
+//! Writing the record: what waits for a write, and what happens if it fails.
 
 use bridge_protocol::event::Event;
 
@@ -27,7 +27,7 @@ impl<R> Model<R> {
         self.record.updated_at = self.now.max(self.record.updated_at);
     }
 
-    /// Has the record written at the end of the step, and something wait for that.
+    /// Writes the record at the end of the step. The milestone waits for that write.
     pub(super) fn write(&mut self, ledger: Ledger, milestone: Milestone<R>) {
         self.writer.add(WritePart { ledger, milestone });
     }
@@ -52,8 +52,8 @@ impl<R> Model<R> {
         self.write(ledger, Milestone::Changed(Box::new(change)));
     }
 
-    /// Writes down a change that records what the job made. No other job begins before that: what it made would be mistaken for
-    /// the one that is being recorded.
+    /// Writes a change that records what the job made. No other job begins before the write ends, because what it made would
+    /// replace this.
     pub(super) fn write_end_of_job(&mut self, ledger: Ledger, mut change: CallChange<R>) {
         change.ends_job = true;
         self.occupy(JobKind::Recording);
@@ -73,7 +73,7 @@ impl<R> Model<R> {
         if result.is_ok() {
             self.writer.on_disk = record;
         } else {
-            // The last change first: the one before it is the last one then.
+            // The newest change first, so that each one finds the record as it left it.
             parts.iter_mut().rev().for_each(|part| self.take_back(part));
             self.writer.is_ahead = true;
             self.writer.has_failed = true;
@@ -101,7 +101,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Undoes a change that its caller is told has failed, unless something has changed since.
+    /// Undoes a change whose caller gets an error, unless the record has changed since.
     fn take_back(&mut self, part: &mut WritePart<R>) {
         let Milestone::Changed(change) = &mut part.milestone else {
             return;
@@ -122,13 +122,13 @@ impl<R> Model<R> {
         }
     }
 
-    /// What could not be written is written with the next.
+    /// Moves the ledger of a failed write into the next one.
     fn ledger_not_written(&mut self, mut ledger: Ledger) {
         // A turn that failed before it did anything is not recorded as begun.
         ledger
             .requests
             .retain(|request| request.result.is_some() || request.turn_id.is_none());
-        // That a turn runs is so whatever is on disk.
+        // The turn runs even if its record is not on disk.
         let runs =
             |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });
         for event in ledger.events.extract_if(.., runs) {

@@ -25,6 +25,23 @@ const COPIES: Kind<String> = Kind {
     old: |_| None,
 };
 
+/// What is added to a log of an earlier version can be read with it. One that is only read stays as it is.
+#[test]
+fn a_log_of_an_earlier_version_is_rewritten_before_anything_is_added() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("moves/1");
+    fs::create_dir_all(&path).unwrap();
+    let old = "\"a move\"\n";
+    fs::write(path.join("journal"), old).unwrap();
+    let mut intent = Intent::find(&MOVES, data.path(), "1").unwrap();
+    assert_eq!(fs::read_to_string(path.join("journal")).unwrap(), old);
+    intent.note("undone".to_owned()).unwrap();
+    intent.step(vec![vec![Step::Folder(path.clone())]]).unwrap();
+    let read = Intent::find(&MOVES, data.path(), "1").unwrap();
+    assert_eq!(read.about(), ["a move", "undone"]);
+    assert_eq!(read.groups(), [[Step::Folder(path)]]);
+}
+
 fn nobody(_: &str) -> bool {
     false
 }

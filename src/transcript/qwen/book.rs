@@ -15,7 +15,7 @@ use super::record::{Kind, given_title};
 use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
-use crate::transcript::fields::Fields;
+use crate::transcript::fields::{Fields, INNER_LIMIT};
 use crate::transcript::library::{Identity, tail_hash};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::message::TranscriptMessage;
@@ -253,7 +253,7 @@ impl OpenQwen {
         &self.path
     }
 
-    /// Reads a message, which the agent puts together of all records with its uuid; none if the file was changed meanwhile.
+    /// Reads a message. As the agent does, it joins all records that share its uuid. `None` if the file changed.
     pub(in crate::transcript) fn message(
         &mut self,
         number: usize,
@@ -267,12 +267,13 @@ impl OpenQwen {
         let index = Arc::clone(&self.book.index);
         for repeat in index.repeats(position) {
             let bytes = u64::from(index.entries[*repeat as usize].bytes);
-            // Together they take no more memory than one line may.
-            if whole.bytes + bytes > LINE_LIMIT_BYTES as u64 {
+            // Together they may have no more than one record.
+            if whole.bytes + bytes > LINE_LIMIT_BYTES as u64 || whole.parts.len() >= INNER_LIMIT {
                 break;
             }
             if let Some(more) = self.record(*repeat, message)? {
                 whole.parts.extend(more.parts);
+                whole.parts.truncate(INNER_LIMIT);
                 whole.bytes += bytes;
             }
         }

@@ -124,6 +124,11 @@ impl Index {
     pub(super) fn memory_bytes(&self) -> usize {
         let texts: usize = self.texts.values().map(|text| text.len() + size_of::<Id>()).sum();
         let place = size_of::<(Id, u32)>();
+        let repeats = self
+            .repeats
+            .values()
+            .map(|later| size_of_val(later) + later.capacity() * size_of::<u32>());
+        let texts = texts + repeats.sum::<usize>();
         texts + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
     }
 

@@ -46,7 +46,7 @@ pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
     })
 }
 
-/// What the message of a record says.
+/// The parts of a record's message.
 pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = Part> + use<'a> {
     fields.raw("message").into_iter().flat_map(parts_of)
 }

@@ -123,15 +123,15 @@ impl Header {
     }
 }
 
-/// An id that a record names; one that is empty or longer than any that agents write counts as absent.
+/// Reads an id. `None` if it is empty or longer than [`ID_LIMIT_BYTES`].
 fn id(fields: &Fields<'_>, name: &str) -> Option<String> {
     let is_short = |json: &Json<'_>| json.get().len() <= ID_LIMIT_BYTES;
     let id = fields.raw(name).filter(is_short)?.text()?;
     (!id.is_empty()).then(|| id.into_owned())
 }
 
-/// Passes each record of a line to `take`, with its place in the line. The agent finds those that were written into one line, as
-/// long as each is whole. Whether the line holds something else.
+/// Calls `take` with each record of a line and its range of bytes. The agent finds all records that were written into one line, as
+/// long as each is whole. Returns whether the line also holds something else.
 pub(super) fn for_each_record(line: &[u8], mut take: impl FnMut(Range<usize>, &Fields<'_>)) -> bool {
     let bytes = trimmed(line);
     let before = bytes.as_ptr() as usize - line.as_ptr() as usize;

@@ -70,7 +70,7 @@ pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> Pa
 fn write(text: Text, renaming: &Renaming, writer: &mut dyn Write, repairs: &mut Repairs) -> io::Result<()> {
     let lines = Rewriter::new(text, LINE_LIMIT_BYTES);
     let written = lines.all(writer, |line, edits| {
-        // Nobody knows what a line is that is too long to be held, so it is kept.
+        // Longer than the limit: not inspected, copied unchanged.
         let Some(bytes) = line.bytes else {
             return Ok(Verdict::Keep);
         };

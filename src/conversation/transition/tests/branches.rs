@@ -308,7 +308,10 @@ fn f10_a_branch_that_is_not_on_disk_leaves_nothing_in_the_lineage_of_its_source(
     world.fork(false);
     world.branches("s2");
     world.write_fails();
-    assert!(world.model.writer.unsaved.is_empty());
+    world.taken_back();
+    world.set_title("A title");
+    world.release_writes();
+    assert_eq!(world.lineage_on_disk(), ["created:s1"]);
 }
 
 #[test]
