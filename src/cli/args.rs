@@ -343,13 +343,13 @@ fn pair_in_place_of_option(error: &clap::Error, line: &[OsString]) -> Option<Str
 }
 
 fn without_harmful_suggestions(mut error: clap::Error, command: &clap::Command) -> clap::Error {
-    let is_hidden = |name: &str| {
-        command
-            .find_subcommand(name)
-            .is_some_and(clap::Command::is_hide_set)
+    // Neither a hidden command nor an alias: the help does not say what it does.
+    let is_shown = |name: &str| {
+        let is_it = |command: &clap::Command| command.get_name() == name && !command.is_hide_set();
+        command.get_subcommands().any(is_it)
     };
     if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        names.retain(|name| !DESTRUCTIVE.contains(&name.as_str()) && !is_hidden(name));
+        names.retain(|name| !DESTRUCTIVE.contains(&name.as_str()) && is_shown(name));
         if !names.is_empty() {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
         }

@@ -79,7 +79,7 @@ impl Reach {
                 Exit::NoDaemon,
                 format!("no daemon answers at {}", self.paths.bridge_socket.display()),
             )
-            .hint("start it: sessionctl start"));
+            .hint(format!("start it: {}", self.launch.command())));
         }
         // If several commands find no daemon at once, one of them starts it and the others find it here.
         let turn = start::StartTurn::take(&self.paths).await?;

@@ -51,9 +51,9 @@ pub(super) async fn conversation(
     if given.is_some_and(|word| has_id(&conversation, word)) {
         return Ok(conversation);
     }
-    let line = format!("→ {}", words::name(&conversation));
-    let line = context.output.note_look.paint(DIM, &line);
-    context.output.note(&line)?;
+    let arrow = context.output.note_look.sign("→", "->");
+    let line = format!("{arrow} {}", words::name(&conversation));
+    context.output.aside(&line)?;
     Ok(conversation)
 }
 

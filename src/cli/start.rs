@@ -21,8 +21,8 @@ use tokio::process::{Child, Command};
 
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
-use crate::paths::Paths;
 use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
+use crate::paths::{Paths, shell_word};
 
 /// The hidden first argument that makes the program the daemon.
 const DAEMON_ARGUMENT: &str = "daemon";
@@ -52,20 +52,30 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![DAEMON_ARGUMENT.into(), "--ready-on-stdin".into()];
+    /// The options that were given, as a command takes them.
+    fn options(&self) -> impl Iterator<Item = &OsStr> {
         let options = [
             ("--home", &self.home),
             ("--config", &self.config),
             ("--socket", &self.socket),
         ];
-        for (name, value) in options {
-            if let Some(value) = value {
-                arguments.push(name.into());
-                arguments.push(value.into());
-            }
-        }
-        arguments
+        let given = options
+            .into_iter()
+            .filter_map(|(name, value)| Some([OsStr::new(name), value.as_ref()?.as_os_str()]));
+        given.flatten()
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        let hidden = [OsStr::new(DAEMON_ARGUMENT), OsStr::new("--ready-on-stdin")];
+        let arguments = hidden.into_iter().chain(self.options());
+        arguments.map(OsStr::to_owned).collect()
+    }
+
+    /// The command by which a person starts the same daemon.
+    pub(super) fn command(&self) -> String {
+        let words = self.options().map(|word| shell_word(&word.to_string_lossy()));
+        let words: Vec<String> = ["sessionctl".to_owned()].into_iter().chain(words).collect();
+        format!("{} start", words.join(" "))
     }
 }
 

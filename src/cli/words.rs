@@ -282,6 +282,17 @@ pub(super) fn fidelity(fidelity: Fidelity) -> String {
     wire(fidelity)
 }
 
+/// How much of the history a branch has.
+pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
+    match fidelity {
+        Fidelity::Full => "with the whole history up to there",
+        Fidelity::Partial => "with a part of the history",
+        Fidelity::Text => "with the history as text, without tool calls",
+        Fidelity::None => "without the history",
+        _ => "with an unknown part of the history",
+    }
+}
+
 /// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off.
 pub(super) fn origin(entry: &LineageEntry, after: &str) -> String {
     let mut parts = vec![reason(entry.reason)];

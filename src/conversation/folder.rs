@@ -4,6 +4,7 @@
 //! form, so that a search by folder finds all of its conversations.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use super::error::ConversationError;
@@ -16,7 +17,7 @@ pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
     check_absolute(cwd)?;
     look_into(cwd).map_err(|why| {
         ConversationError::InvalidCwd(format!(
-            "{why}; create it again, or move the conversation to another folder"
+            "{why}; create the folder again, or move the conversation to another one"
         ))
     })
 }
@@ -26,6 +27,7 @@ fn look_into(cwd: &str) -> Result<(), String> {
     match fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(format!("{cwd} is not a folder")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("there is no folder {cwd}")),
         Err(error) => Err(format!("the folder {cwd} cannot be used ({error})")),
     }
 }

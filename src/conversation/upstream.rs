@@ -390,7 +390,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             }
             let message = match error {
                 OpenError::Setting { setting, .. } => format!(
-                    "the agent {} refused the setting {setting}: {}; change it with sessionctl set",
+                    "the agent {} refused the setting {setting}: {}",
                     entry.name, failure.message
                 ),
                 OpenError::Call(_) => format!(

@@ -42,11 +42,11 @@ pub(in crate::cli) enum Archive {
 /// Whose backups.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Subject {
-    /// Conversation or agent session id
+    /// Conversation or agent session id (omit to pick a conversation)
     #[arg(value_name = "CONV|ID")]
-    target: String,
+    target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "target")]
     pub(super) agent: Option<String>,
 }
 
@@ -85,7 +85,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let answer = context.ask(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
     let line = format!(
-        "backups of {}: {}, {} beyond the transcripts themselves",
+        "backups of {} in {}; they take {} beside the transcripts",
         words::count(total.sessions, "session", "sessions"),
         words::count(total.files, "file", "files"),
         words::size(total.bytes)
@@ -98,8 +98,8 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     if total.unclaimed == 0 {
         return Ok(Exit::Done);
     }
-    let orphans = words::count(total.unclaimed, "session", "sessions");
-    context.output.line(&format!("of no conversation: {orphans}"))?;
+    let orphans = words::count(total.unclaimed, "session belongs", "sessions belong");
+    context.output.line(&format!("{orphans} to no conversation:"))?;
     let clock = Clock::here();
     let mut table = Table::new(&["SESSION", ">CHANGED", ">SIZE", "AGENT", "TITLE"]);
     for session in &answer.unclaimed {
@@ -124,7 +124,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
 
 async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = named(&daemon, &subject).await?;
+    let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
     let keep = method::Keep {
         upstream_id,
         conversation_id,
@@ -141,7 +141,7 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 
 async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = named(&daemon, &subject).await?;
+    let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
     let restore = method::Restore {
         upstream_id,
         conversation_id,
@@ -210,14 +210,22 @@ async fn forget(
 }
 
 /// The conversation of this name, unless an agent is named; else the session of this id.
-async fn named(daemon: &Daemon, subject: &Subject) -> Outcome<(Option<UpstreamId>, Option<ConversationRef>)> {
-    let session = UpstreamId::new(subject.target.as_str());
+async fn named(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    subject: &Subject,
+) -> Outcome<(Option<UpstreamId>, Option<ConversationRef>)> {
+    let Some(target) = &subject.target else {
+        let picked = select::conversation(context, daemon, None).await?;
+        return Ok((None, Some(picked.id.into())));
+    };
+    let session = UpstreamId::new(target.as_str());
     if subject.agent.is_some() {
         return Ok((Some(session), None));
     }
-    match select::resolve(daemon, &subject.target).await {
+    match select::resolve(daemon, target).await {
         Ok(found) => Ok((None, Some(found.id.into()))),
-        Err(problem) if problem.kind() == Some(ErrorKind::NotFound) && subject.target != "." => {
+        Err(problem) if problem.kind() == Some(ErrorKind::NotFound) && target != select::HERE => {
             Ok((Some(session), None))
         }
         Err(problem) => Err(problem),

@@ -83,7 +83,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
         (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
     } else {
-        let what = format!("Delete {name}; its transcripts are kept");
+        let what = format!("Delete {name}, and keep its transcripts");
         (what, Unasked::Acts, TranscriptsOnDelete::Keep)
     };
     context.confirm(&what, unasked)?;

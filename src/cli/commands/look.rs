@@ -222,7 +222,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
 pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
-        return Err(problem.hint("start it: sessionctl start"));
+        return Err(problem.hint(format!("start it: {}", context.reach.launch.command())));
     };
     let status = context.ask(&daemon, method::Status::default()).await?;
     let uptime = words::span(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));

@@ -173,12 +173,7 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            let said = problem.message.clone().unwrap_or_default();
-            // The conversation was deleted, so `set` has nothing to change.
-            let said = said
-                .trim_end_matches("; change it with sessionctl set")
-                .to_owned();
-            return problem.message(said).hint(
+            return problem.hint(
                 "omit --model and --mode; then sessionctl set . model=NAME lists the names that the agent knows",
             );
         }
@@ -212,7 +207,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = answer.link.map(|link| {
         let branch = words::branch(&link.upstream_id, answer.via);
-        format!("{branch}, fidelity {}", words::fidelity(answer.fidelity))
+        format!("{branch}, {}", words::history_kept(answer.fidelity))
     });
     let note = match branch {
         Some(branch) if options.in_place => {
@@ -221,7 +216,13 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         Some(branch) => format!("Forked as {branch}"),
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
-    context.output.aside(&note).map(|()| Exit::Done)
+    context.output.aside(&note)?;
+    // The next command with `.` is about the branch.
+    if !options.in_place && this_folder().ok() == Some(answer.conversation.cwd) {
+        let source = format!("In this folder, . now means the branch; the source is {id}");
+        context.output.aside(&source)?;
+    }
+    Ok(Exit::Done)
 }
 
 /// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.

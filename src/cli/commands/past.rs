@@ -33,7 +33,7 @@ pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
 pub(in crate::cli) struct Past {
     #[command(flatten)]
     target: Target,
-    /// Show only the last N entries, of a history from a prompt on (default: all)
+    /// Show only the last COUNT entries; a history begins with a prompt (default: all)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     last: Option<u32>,
 }
@@ -135,7 +135,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     if is_cut {
         let id = words::short_id(id);
         context.output.note(&format!(
-            "shown from a prompt on; all that was said: sessionctl history {id}"
+            "earlier messages are not shown; to see all: sessionctl history {id}"
         ))?;
     }
     seen.report(context).map(|()| Exit::Done)

@@ -99,7 +99,10 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
         changed => changed?.conversation,
     };
     let (id, title) = (words::short_id(changed.id), one_line(&changed.title));
-    context.output.note(&format!("Changed {id} ({title})."))?;
+    context.output.note(&match title.as_str() {
+        "" => format!("Changed {id}; it has no title."),
+        title => format!("Changed {id} ({title})."),
+    })?;
     // What was set before may be what kept the session from opening.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await

@@ -83,7 +83,7 @@ pub(in crate::cli) struct Chat {
     #[arg(long)]
     new: bool,
     /// Agent of the new conversation (default: default_agent)
-    #[arg(long, value_name = "NAME", requires = "new")]
+    #[arg(long, value_name = "NAME", requires = "new", conflicts_with = "conversation")]
     agent: Option<String>,
 }
 

@@ -13,6 +13,7 @@ use crossterm::event::{
 use crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
 use tokio::time::Instant;
+use unicode_width::UnicodeWidthChar as _;
 
 use crate::cli::keyboard;
 
@@ -109,7 +110,13 @@ impl Person {
                 () = tokio::time::sleep_until(self.counts_at), if is_key(&self.word, keys) => return Some(self.taken()),
             };
             let Event::Key(key) = event else { continue };
-            if key.kind != KeyEventKind::Press || !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
+            if key.kind != KeyEventKind::Press {
+                continue;
+            }
+            if key.code == KeyCode::Char('u') && key.modifiers == KeyModifiers::CONTROL {
+                while self.take_back() {}
+            }
+            if !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
                 continue;
             }
             match key.code {
@@ -119,10 +126,23 @@ impl Person {
                     self.counts_at = Instant::now() + PAUSE;
                     show(letter.encode_utf8(&mut [0; 4]));
                 }
+                KeyCode::Backspace => {
+                    self.take_back();
+                    self.counts_at = Instant::now() + PAUSE;
+                }
                 KeyCode::Enter if !self.word.is_empty() => return Some(self.taken()),
                 _ => {}
             }
         }
+    }
+
+    /// Takes the last letter back; returns whether there was one.
+    fn take_back(&mut self) -> bool {
+        let Some(letter) = self.word.pop() else {
+            return false;
+        };
+        show(&"\u{8} \u{8}".repeat(letter.width().unwrap_or(0)));
+        true
     }
 
     fn taken(&mut self) -> String {

@@ -254,7 +254,10 @@ impl Question {
         }
         let shows_input = command.is_none() && edits.is_empty();
         for (path, old, new) in edits {
-            details.push(format!("  {}", look.paint(STRONG, &one_line(&path))));
+            // An agent may name a file from the folder that it works in.
+            let path = Path::new(&place).join(one_line(&path));
+            let path = path.display().to_string();
+            details.push(format!("  {}", look.paint(STRONG, &path)));
             details.extend(diff(&old, &new, look));
         }
         if shows_input {
@@ -319,7 +322,9 @@ impl Question {
         let mut lines: Vec<String> = self.choices.iter().map(of).collect();
         lines.push("d  shows the whole command or change in the pager".to_owned());
         lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
-        lines.push("Ctrl-C cancels the turn. Other keys do nothing.".to_owned());
+        lines.push(
+            "Backspace takes a letter back. Ctrl-C cancels the turn. Other keys do nothing.".to_owned(),
+        );
         lines
     }
 

@@ -29,7 +29,7 @@ pub(super) fn problem_of(turn: &TurnResult, id: &str, is_said: bool, clock: &Clo
     let kind = words::failure(failure.kind);
     // Some messages begin with these words themselves.
     let mut message = match failure.message.strip_prefix(kind) {
-        _ if is_said && failure.resets_at.is_some() => kind.to_owned(),
+        _ if is_said => kind.to_owned(),
         Some(rest) => format!("{kind}{rest}"),
         None => format!("{kind}: {}", failure.message),
     };
