@@ -13,7 +13,6 @@ use super::commands::transcripts::that_begins;
 use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
-use super::output::DIM;
 use super::picker;
 use super::problem::{Outcome, Problem};
 use super::talk::chat;

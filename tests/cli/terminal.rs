@@ -133,6 +133,22 @@ fn a_key_answers_a_question_and_others_do_nothing() {
     }
 }
 
+/// A letter that was typed by mistake does not stand in the way of the key that answers.
+#[test]
+fn what_is_typed_at_a_question_can_be_taken_back() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = "[[ask Really?]] [[say Done it]]";
+    for taken_back in ["x\x7f", "xyes\x7f\x7f\x7f\x7f\x7f", "x never mind\x15"] {
+        let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
+        terminal.until(ASKED);
+        terminal.type_in(taken_back);
+        terminal.type_in("y");
+        let shown = terminal.exits(0);
+        assert!(shown.contains("Done it"), "{taken_back:?}: {shown:?}");
+    }
+}
+
 /// The keys come from the terminal, whatever standard input is.
 #[test]
 fn a_question_about_a_piped_prompt_is_answered_at_the_terminal() {

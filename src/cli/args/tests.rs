@@ -58,6 +58,20 @@ fn command_descriptions_fit_on_one_line() {
     }
 }
 
+/// What would be ignored is refused.
+#[test]
+fn an_agent_is_named_for_a_new_conversation_only() {
+    for (line, is_taken) in [
+        (&["chat", "--new", "--agent", "echo"][..], true),
+        (&["chat", ".", "--agent", "echo"], false),
+        (&["chat", "--agent", "echo"], false),
+    ] {
+        let words = ["sessionctl"].iter().chain(line).map(Into::into);
+        let parsed = parse(&words.collect::<Vec<_>>());
+        assert_eq!(parsed.is_ok(), is_taken, "{line:?}");
+    }
+}
+
 #[test]
 fn a_mistyped_command_never_leads_to_a_destructive_or_hidden_one() {
     for (word, suggested) in [
@@ -66,6 +80,9 @@ fn a_mistyped_command_never_leads_to_a_destructive_or_hidden_one() {
         ("renam", None),
         ("generat", None),
         ("sned", Some("'send'")),
+        ("recov", None),
+        ("remov", None),
+        ("restor", None),
     ] {
         let line = ["sessionctl", word].map(Into::into);
         let printed = parse(&line).unwrap_err().to_string();
@@ -74,7 +91,9 @@ fn a_mistyped_command_never_leads_to_a_destructive_or_hidden_one() {
             assert!(tip.is_some_and(|tip| tip.contains(name)), "{printed}");
         }
         let tip = tip.unwrap_or_default();
-        for harmful in ["rm", "reset", "stop", "rename", "restore", "keep", "generate"] {
+        for harmful in [
+            "rm", "reset", "stop", "rename", "restore", "keep", "generate", "recover",
+        ] {
             assert!(!tip.contains(&format!("'{harmful}'")), "{printed}");
         }
     }
