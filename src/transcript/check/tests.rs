@@ -1,33 +1,13 @@
 mod strange;
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::sync::{Mutex, PoisonError};
-
 use super::*;
+use crate::words;
 
-/// Has a line for each case whose words are checked. `WRITE_ERROR_WORDS=1` adds lines.
-const WORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/finding-words.txt");
-
-static WORDS_LOCK: Mutex<()> = Mutex::new(());
-
-/// Fails if the findings of a case have words that are not in [`WORDS`].
+/// Fails if the findings of a case have words that are not in the snapshot.
 #[track_caller]
 fn check_words(case: &str, told: &str) {
     let line = format!("{case} => {}", told.replace('\n', " / "));
-    let _guard = WORDS_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = fs::read_to_string(WORDS).unwrap_or_default();
-    let mut lines: BTreeSet<&str> = text.lines().collect();
-    if !lines.insert(&line) {
-        return;
-    }
-    let writes = std::env::var_os("WRITE_ERROR_WORDS").is_some();
-    assert!(
-        writes,
-        "{WORDS} lacks this line; WRITE_ERROR_WORDS=1 adds it:\n{line}"
-    );
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    fs::write(WORDS, text).unwrap();
+    words::compare("finding-words.txt", &line);
 }
 
 const ID: &str = "s1";
