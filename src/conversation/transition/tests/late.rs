@@ -5,6 +5,7 @@ use bridge_protocol::link::RollCause;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use super::outside::{agent_error, not_resumable};
+use super::words::error_name;
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::Deadline;
@@ -78,14 +79,18 @@ fn a_climb_that_finds_nothing_is_the_end_of_the_turn() {
         ),
     ] {
         let mut world = refused_late();
-        let words = error.to_string();
+        let case = error_name(&error);
         world.climb_fails(error);
         let turn = turn(&world, 2);
         assert_eq!(turn.stop_reason, StopReason::Failed);
         let failure = turn.failure.as_ref().unwrap();
         assert_eq!(failure.kind, kind);
-        assert!(failure.message.contains(&words), "{}", failure.message);
-        assert_eq!(world.model.state(), state, "{words}");
+        crate::words::check(
+            &format!("a climb that ends with {case}"),
+            "failure",
+            &failure.message,
+        );
+        assert_eq!(world.model.state(), state, "{case}");
         assert!(
             world
                 .log()
@@ -107,11 +112,7 @@ fn a_turn_that_every_session_refuses_late_ends() {
         world.does_not_know_the_session();
     }
     let failure = turn(&world, 2).failure.as_ref().unwrap();
-    assert!(
-        failure.message.contains("could not be brought back"),
-        "{}",
-        failure.message
-    );
+    crate::words::check("a turn that every session refuses", "failure", &failure.message);
 }
 
 #[test]

@@ -132,9 +132,10 @@ fn f31_an_agent_that_ends_whenever_its_session_is_open_is_started_so_often_and_n
         let Err(ConversationError::AgentUnavailable(told)) = world.answers[&call].clone() else {
             panic!("{:?}", world.answers)
         };
-        assert!(
-            told.contains("3 times") && told.ends_with("out of memory"),
-            "{told}"
+        crate::words::check(
+            "an agent that ends whenever it is started",
+            "agentUnavailable",
+            &told,
         );
         assert_eq!(world.model.state(), ConversationState::Failed);
         let record = world.disk.record.as_ref().unwrap();
@@ -161,12 +162,11 @@ fn a_prompt_that_cannot_be_sent_at_all_fails_and_leaves_no_trace() {
     let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
         panic!("no turn")
     };
-    assert!(
-        turn.failure
-            .as_ref()
-            .unwrap()
-            .message
-            .contains("could not be sent")
+    let failure = turn.failure.as_ref().unwrap();
+    crate::words::check(
+        "a prompt that cannot be sent",
+        &super::words::word(&failure.kind),
+        &failure.message,
     );
     assert!(!world.model.record.chain.head().unwrap().written);
 }
