@@ -26,6 +26,10 @@ pub mod transcript;
 
 pub mod cli;
 
+#[cfg(test)]
+#[path = "../tests/support/words.rs"]
+mod words;
+
 /// A program of this library. One file can be both, under two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {

@@ -38,8 +38,8 @@ mod store_crash;
 #[path = "support/test_programs.rs"]
 mod test_programs;
 mod tidy;
-#[path = "support/time_words.rs"]
-mod time_words;
+#[path = "support/words.rs"]
+mod words;
 
 // The tests in `daemon` name their helpers from the root.
 use daemon::{

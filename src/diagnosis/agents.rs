@@ -416,14 +416,15 @@ mod tests {
         assert_eq!(found(), None);
         fs::remove_dir(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(found().unwrap().1.ends_with("is not a folder"));
+        let check = |case| {
+            let (severity, what) = found().unwrap();
+            assert_eq!(severity, Severity::Error);
+            crate::words::check(case, "diagnosis", &what);
+        };
+        check("a file as the folder of transcripts");
         fs::remove_file(&folder).unwrap();
         symlink(home.path().join("elsewhere"), &folder).unwrap();
-        let (severity, what) = found().unwrap();
-        assert!(
-            severity == Severity::Error && what.contains("elsewhere, which does not exist"),
-            "{what}"
-        );
+        check("a link to no folder of transcripts");
         fs::create_dir(home.path().join("elsewhere")).unwrap();
         assert_eq!(found(), None, "a link to a folder is fine");
     }

@@ -383,13 +383,17 @@ mod tests {
             ]
         );
         assert_eq!(found.left_out.len(), 1);
-        assert!(found.left_out[0].ends_with("s/link is not a regular file"));
+        crate::words::check("a link beside a transcript", "leftOut", &found.left_out[0]);
 
         // The folder itself may be one.
         fs::write(at("t.jsonl"), "{}\n").unwrap();
         std::os::unix::fs::symlink(at("s"), at("t")).unwrap();
         let found = parts(&at("t.jsonl")).unwrap();
         assert_eq!(found.files.len(), 1);
-        assert!(found.left_out[0].ends_with("/t is not a folder (links are not followed)"));
+        crate::words::check(
+            "a link as the folder of a transcript",
+            "leftOut",
+            &found.left_out[0],
+        );
     }
 }

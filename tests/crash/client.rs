@@ -1,9 +1,9 @@
 //! A client of the daemon's socket that knows nothing but JSON lines: what it has read was acknowledged.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -54,10 +54,9 @@ impl Client {
         Ok(self.last_id)
     }
 
-    /// The next line, when one comes within this time.
-    #[allow(dead_code, reason = "only the campaign of faults waits for silence")]
-    pub(crate) fn read_within(&mut self, limit: Duration) -> Result<Option<Line>, Gone> {
-        let is_there = !self.reader.buffer().is_empty() || signs::is_readable_within(&self.writer, limit);
+    /// The next line, unless this has something to read first.
+    pub(crate) fn read_unless(&mut self, other: impl AsFd) -> Result<Option<Line>, Gone> {
+        let is_there = !self.reader.buffer().is_empty() || !signs::tells_first(other, &self.writer);
         if is_there { self.read().map(Some) } else { Ok(None) }
     }
 

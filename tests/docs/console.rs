@@ -3,7 +3,7 @@
 use super::scratch::Scratch;
 use super::shell::Shell;
 use super::{blocks, pages};
-use crate::time_words::at_any_hour;
+use crate::words::at_any_hour;
 
 /// Text of any kind.
 const ANY: char = '…';

@@ -77,6 +77,7 @@ fn missing(done: &Figures) -> Vec<String> {
         .filter(|fault| !done.faults.contains_key(fault));
     let events = [
         ("a conversation was kept", done.kept),
+        ("a turn was cancelled after a loss", done.given_up),
         ("a conversation met a limit", done.limits),
         ("a scheduled continuation was sent", done.fired),
         ("a scheduled continuation was cancelled", done.called_off),

@@ -15,7 +15,8 @@ pub(crate) struct Figures {
     pub(crate) ended_well: usize,
     pub(crate) failed_turns: usize,
     pub(crate) refused: BTreeMap<i64, usize>,
-    pub(crate) silent: usize,
+    /// Turns that were cancelled because they may have waited for what was lost.
+    pub(crate) given_up: usize,
     pub(crate) rolls: usize,
     pub(crate) effects: usize,
     /// Turns that stood in a history in which they had to.
@@ -47,7 +48,7 @@ impl Figures {
         self.prompts += other.prompts;
         self.ended_well += other.ended_well;
         self.failed_turns += other.failed_turns;
-        self.silent += other.silent;
+        self.given_up += other.given_up;
         self.rolls += other.rolls;
         self.effects += other.effects;
         self.kept += other.kept;

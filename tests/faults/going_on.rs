@@ -1,12 +1,10 @@
 //! Usage limits in a round, and what goes on by itself: it is asked for, called off, watched and waited for.
 
-use std::time::{Duration, Instant};
-
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::effects::Effects;
-use super::promises::{Follows, Promise};
+use super::promises::Follows;
 use super::round::{Asked, Round, Sent};
 use super::verify::history;
 use crate::crash::client::Client;
@@ -83,26 +81,6 @@ impl Round {
             "conversation/continue",
             params,
         );
-    }
-
-    /// Cancels what goes on by itself and is silent; when it is to be looked at again.
-    pub(crate) fn watch_what_goes_on(&mut self, quiet: Duration) -> Option<Instant> {
-        let prompted = self.prompted();
-        let is_watched = |(talk, promise): &(usize, &Promise)| {
-            promise.runs() && !promise.is_cancelled && !prompted.contains(talk)
-        };
-        let now = Instant::now();
-        let watched = self.promises.iter().enumerate().filter(is_watched);
-        let (silent, others): (Vec<_>, Vec<_>) =
-            watched.partition(|(_, promise)| now - promise.heard >= quiet);
-        let due = others.iter().map(|(_, promise)| promise.heard + quiet).min();
-        let silent: Vec<usize> = silent.into_iter().map(|(talk, _)| talk).collect();
-        for talk in silent {
-            self.figures.silent += 1;
-            self.promises[talk].is_cancelled = true;
-            self.ask(Asked::Cancel, Some(talk), "conversation/cancel", json!({}));
-        }
-        due
     }
 
     /// Does what follows from what was told.

@@ -147,6 +147,11 @@ pub(crate) fn note(home: &Path, fault: Fault) {
     log.write_all(format!("{fault:?}\n").as_bytes()).unwrap();
 }
 
+/// Where the round of a home learns that a call, an answer or a prompt was lost.
+pub(crate) fn losses_of(home: &Path) -> PathBuf {
+    home.join("losses")
+}
+
 /// How many faults of each kind were done in a home.
 pub(crate) fn noted(home: &Path) -> BTreeMap<Fault, usize> {
     let log = fs::read_to_string(log_of(home)).unwrap_or_default();

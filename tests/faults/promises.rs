@@ -2,7 +2,6 @@
 //! or is told why not, at most once, also over a restart; what was called off never does.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use serde_json::Value;
 
@@ -33,10 +32,6 @@ pub(crate) struct Promise {
     state: String,
     /// Of the restart whose snapshot is still to come: whether nobody knows what became of the promise.
     restarted: Option<bool>,
-    /// When something was heard last.
-    pub(crate) heard: Instant,
-    /// Whether the turn that runs was cancelled, being silent.
-    pub(crate) is_cancelled: bool,
     /// Whether the last turn ended well, in this life of the daemon.
     pub(crate) is_sound: bool,
 }
@@ -72,8 +67,6 @@ impl Promise {
             is_taken_over: false,
             state: String::new(),
             restarted: None,
-            heard: Instant::now(),
-            is_cancelled: false,
             is_sound: false,
         }
     }
@@ -94,7 +87,6 @@ impl Promise {
 
     /// An event of the conversation.
     pub(crate) fn hear(&mut self, event: &Value) -> Follows {
-        self.heard = Instant::now();
         match event["type"].as_str().unwrap() {
             "snapshot" => {
                 self.is_in(&text(&event["conversation"], "state"));
@@ -133,7 +125,6 @@ impl Promise {
 
     fn is_in(&mut self, state: &str) {
         state.clone_into(&mut self.state);
-        self.is_cancelled &= self.runs();
         self.is_taken_over &= !self.runs();
         // Why is told with it, in words.
         self.is_unexplained &= state != "failed";
@@ -234,7 +225,6 @@ impl Promise {
         self.turn = None;
         self.is_unexplained = false;
         self.is_taken_over = false;
-        self.is_cancelled = false;
         self.is_sound = false;
     }
 

@@ -1,18 +1,19 @@
 //! One round: a daemon whose agent is behind the proxy, and a client with some conversations.
 //!
-//! The client does several things at a time over one connection. Every call has to be answered; a turn in
-//! which nothing is said for a while is cancelled, as a person would.
+//! The client does several things at a time over one connection. Every call has to be answered. A turn that would never end
+//! is cancelled, as a user would: one that may wait for a line that the proxy lost, one that hangs by its script, and one
+//! whose question gets no answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::os::unix::net::UnixDatagram;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::effects::Effects;
 use super::figures::Figures;
-use super::kinds::{Fault, note, noted};
+use super::kinds::{Fault, losses_of, note, noted};
 use super::promises::Promise;
 use super::proxy;
 use crate::crash::client::{Answer, Client, Gone, Line};
@@ -20,16 +21,8 @@ use crate::crash::home::{Daemon, Home};
 use crate::crash::ledger::{Answered, Ledger, text};
 use crate::random::Random;
 
-/// After how long a silence a turn is cancelled: the patience of a person, which no check depends on. What a fault took from
-/// a turn may be all that it waits for, so that nothing but a cancellation ends it.
-const QUIET: Duration = Duration::from_millis(400);
-
-/// The same once no more faults are done: longer than the agent's start and the opening of a session may
-/// take.
-const CALM_QUIET: Duration = Duration::from_secs(5);
-
-/// How long the daemon may say nothing while something is waited for; only a hang meets it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// In a prompt: its turn ends only when it is cancelled.
+pub(crate) const HANGS: &str = "[[hang]]";
 
 /// How many lines may be read until nothing runs any more: a turn may go on by itself some times, and no more.
 const MOST_LINES: usize = 20_000;
@@ -83,7 +76,8 @@ pub(crate) struct Round {
     /// Whether the last answer called off what was to go on.
     has_called_off: bool,
     keys: u64,
-    is_calm: bool,
+    /// Where the proxies tell that they lost a line.
+    losses: UnixDatagram,
     /// What was asked and told, for those who look into a failure.
     past: Vec<Past>,
 }
@@ -155,10 +149,6 @@ struct Open {
     talk: Option<usize>,
     method: &'static str,
     params: Value,
-    /// When something was heard of its conversation last.
-    heard: Instant,
-    /// Whether it was cancelled, being silent.
-    is_cancelled: bool,
     /// Whether a cancellation may have met it.
     may_be_cancelled: bool,
 }
@@ -168,6 +158,8 @@ impl Round {
         let home = Home::new("");
         home.configure(&format!("{LIMITS}{}", proxy::configured(home.path(), seed)));
         let effects = Effects::below(&home.path().join("project"));
+        let losses = UnixDatagram::bind(losses_of(home.path())).unwrap();
+        losses.set_nonblocking(true).unwrap();
         let daemon = home.start();
         let client = Client::connect(&home.socket()).unwrap();
         let mut random = Random::new(seed);
@@ -187,7 +179,7 @@ impl Round {
             open: BTreeMap::new(),
             has_called_off: false,
             keys: 0,
-            is_calm: false,
+            losses,
             past: Vec::new(),
             home,
         }
@@ -205,7 +197,6 @@ impl Round {
             }
         }
         proxy::calm(self.home.path());
-        self.is_calm = true;
         self.keep_promises();
         for talk in 0..self.talks.len() {
             if !self.promises[talk].is_sound || self.random.chance(PERCENT_ASKED) {
@@ -268,53 +259,47 @@ impl Round {
         }
     }
 
-    /// Reads a line, unless a turn has to be cancelled before one comes; how many were read.
+    /// Reads a line, or learns that one was lost between daemon and agent; how many were read.
     pub(crate) fn read_on(&mut self) -> usize {
-        let now = Instant::now();
-        let quiet = if self.is_calm { CALM_QUIET } else { QUIET };
-        let silent: Vec<u64> = self
-            .open
-            .iter()
-            .filter(|(_, open)| open.is_turn() && !open.is_cancelled && now - open.heard >= quiet)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in silent {
-            self.figures.silent += 1;
-            self.cancel(id);
-        }
-        let due_by_itself = self.watch_what_goes_on(quiet);
-        let turns = self
-            .open
-            .values()
-            .filter(|open| open.is_turn() && !open.is_cancelled);
-        let due = turns.map(|open| open.heard + quiet).chain(due_by_itself).min();
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        match self.client.read_within(left.unwrap_or(PATIENCE)) {
+        match self.client.read_unless(&self.losses) {
             Ok(Some(Line::Event(event))) => {
                 let event = Rc::new(event);
                 if event["event"]["type"] != "update" {
                     self.past.push(Past::Heard(Rc::clone(&event)));
                 }
                 self.hear(&event);
+                1
             }
             Ok(Some(Line::Answer(id, answer))) => {
                 self.past.push(Past::Answered(id, answer.clone()));
                 self.answered(id, answer);
+                1
             }
             Ok(None) => {
-                assert!(due.is_some(), "nothing is said for {PATIENCE:?}");
-                return 0;
+                self.give_up_what_may_wait();
+                0
             }
             Err(Gone) => panic!("the daemon is gone"),
         }
-        1
     }
 
-    /// Cancels the turn of this call.
-    fn cancel(&mut self, id: u64) {
-        let open = self.open.get_mut(&id).unwrap();
-        open.is_cancelled = true;
-        let talk = open.talk.unwrap();
+    /// Cancels every turn that may wait for what was lost. The daemon began that turn before the line was lost, so the
+    /// cancellation meets it; where no turn runs, it does nothing.
+    fn give_up_what_may_wait(&mut self) {
+        while self.losses.recv(&mut [0; 8]).is_ok() {}
+        let prompted = self.prompted();
+        let may_run = |talk: &usize| {
+            let promise = &self.promises[*talk];
+            prompted.contains(talk) || promise.runs() || promise.at().is_some()
+        };
+        let talks: Vec<usize> = (0..self.talks.len()).filter(may_run).collect();
+        for talk in talks {
+            self.figures.given_up += 1;
+            self.cancel(talk);
+        }
+    }
+
+    fn cancel(&mut self, talk: usize) {
         self.ask(Asked::Cancel, Some(talk), "conversation/cancel", json!({}));
     }
 
@@ -341,8 +326,6 @@ impl Round {
             talk,
             method,
             params,
-            heard: Instant::now(),
-            is_cancelled: false,
             may_be_cancelled: false,
         };
         self.open.insert(id, open);
@@ -379,14 +362,17 @@ impl Round {
         self.follow(talk, follows);
         self.figures.limits += usize::from(event["type"] == "limited");
         self.figures.rolls += usize::from(event["type"] == "rolled");
-        let now = Instant::now();
-        for open in self.open.values_mut().filter(|open| open.talk == Some(talk)) {
-            open.heard = now;
+        if event["type"] == "interruptRaised" {
+            if self.random.chance(80) {
+                let question = text(&event["interrupt"], "id");
+                let choice = self.random.pick(&["allow_once", "allow_once", "reject_once"]);
+                self.respond(talk, question, choice);
+            } else {
+                self.cancel(talk);
+            }
         }
-        if event["type"] == "interruptRaised" && self.random.chance(80) {
-            let question = text(&event["interrupt"], "id");
-            let choice = self.random.pick(&["allow_once", "allow_once", "reject_once"]);
-            self.respond(talk, question, choice);
+        if event["type"] == "promptAccepted" && event["prompt"].to_string().contains(HANGS) {
+            self.cancel(talk);
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::effects::Effects;
-use super::round::{Asked, Round, Sent};
+use super::round::{Asked, HANGS, Round, Sent};
 
 /// How many conversations are worked on; the older ones are looked at in the end.
 const ACTIVE: usize = 3;
@@ -107,7 +107,7 @@ impl Round {
             82..=85 => (format!("{write}[[crash]]"), true),
             86..=88 => ("[[say so far]][[crash]]".to_owned(), false),
             89..=94 => (format!("{write}[[forget]]"), true),
-            _ => (format!("{write}[[hang]]"), true),
+            _ => (format!("{write}{HANGS}"), true),
         };
         self.prompt(talk, &mark, format!("{mark} {script}"), has_effect);
     }

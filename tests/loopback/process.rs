@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::Agent;
 use super::place::{Place, code};
+use crate::words::check;
 
 #[test]
 fn initialize_and_a_new_session_say_what_the_agent_can_do() {
@@ -162,7 +163,11 @@ fn wrong_arguments_are_told() {
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--data DIR"));
+    check(
+        "loopback-agent --date x",
+        "loopback",
+        &String::from_utf8_lossy(&output.stderr),
+    );
 
     let place = Place::new();
     let mut child = Command::new(env!("CARGO_BIN_EXE_sessiond"))

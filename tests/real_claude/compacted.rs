@@ -7,9 +7,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{BranchedVia, Settings};
 
 use super::bridge::Bridge;
-use crate::branching::{
-    asked_before, branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through,
-};
+use crate::branching::{branches_around_a_compaction, branches_behind_each, edits_of_each, goes_through};
 use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;
 use crate::support::model_server::{What, user};
@@ -38,34 +36,6 @@ fn compacted() -> Option<(Bridge, ConversationId)> {
         bridge.prompted(id, prompt);
     }
     Some((bridge, id))
-}
-
-/// So the daemon leaves the fork of a compacted session to the agent.
-#[test]
-#[ignore = "installs the real adapter"]
-fn a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send() {
-    let Some((bridge, id)) = compacted() else {
-        return;
-    };
-    let place = bridge.checkpoints(id).pop().expect("a checkpoint").id;
-    let native = bridge.fork(id, false);
-    let cut = bridge.fork_at(id, false, Some(place.as_str().to_owned()));
-    let cut = cut.expect("conversation/fork");
-    assert_eq!(
-        (native.via, cut.via),
-        (Some(BranchedVia::Native), Some(BranchedVia::Cut))
-    );
-    bridge.prompted(id, "on the source");
-    let sent = bridge.lab.model.asked("on the source");
-    assert!(
-        !sent.contains(&user(PROMPTS[0])),
-        "it was not compacted: {sent:#?}"
-    );
-    let expected = asked_before(&bridge, "on the source");
-    for (branch, text) in [(native, "on a native fork"), (cut, "on a cut")] {
-        bridge.prompted(branch.conversation.id, text);
-        asked_before(&bridge, text).check_is(&expected, text);
-    }
 }
 
 #[test]

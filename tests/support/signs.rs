@@ -49,6 +49,17 @@ pub(crate) fn is_noted_within(process: impl AsFd, limit: Duration) -> bool {
     tells_within(&mut [PollFd::new(&process, PollFlags::empty())], limit)
 }
 
+/// Waits until one of them has something to read; whether the first one has.
+#[must_use]
+pub(crate) fn tells_first(one: impl AsFd, other: impl AsFd) -> bool {
+    let mut either = [
+        PollFd::new(&one, PollFlags::IN),
+        PollFd::new(&other, PollFlags::IN),
+    ];
+    assert!(tells_within(&mut either, PATIENCE), "nothing happens any more");
+    !either[0].revents().is_empty()
+}
+
 #[must_use]
 fn tells_within(descriptors: &mut [PollFd<'_>], limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).unwrap();
@@ -150,12 +161,7 @@ impl Watched {
     pub(crate) fn let_pass(&self, changes: usize, otherwise: impl AsFd) {
         let mut passed = 0;
         while passed < changes {
-            let mut either = [
-                PollFd::new(&self.queue, PollFlags::IN),
-                PollFd::new(&otherwise, PollFlags::IN),
-            ];
-            assert!(tells_within(&mut either, PATIENCE), "nothing happens any more");
-            if !either[1].revents().is_empty() {
+            if tells_first(&otherwise, &self.queue) {
                 return;
             }
             passed += self.take(changes - passed);

@@ -203,12 +203,8 @@ async fn the_error_of_an_agent_that_dies_at_once_has_its_last_output() {
         panic!("{source:?}")
     };
     assert_eq!(death.status.unwrap().code(), Some(4));
-    assert!(
-        source
-            .to_string()
-            .ends_with("it printed: cannot find my configuration"),
-        "{source}"
-    );
+    assert_eq!(death.stderr_tail, "cannot find my configuration\n");
+    crate::words::check("an agent that dies at once", "spawn", &source.to_string());
     assert_eq!(*books.running.lock().unwrap(), []);
 }
 

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
-use super::{Config, Surroundings};
+use super::{Config, ConfigError, ConfigProblem, Surroundings};
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::conversation::keeping::KeepRules;
 use crate::transcript::shelf::Format;
+use crate::words;
 
 /// A machine with a folder on `PATH` and variables.
 struct Machine {
@@ -37,7 +38,7 @@ impl Machine {
         }
     }
 
-    fn catalog(&self, text: &str) -> Result<Catalog, String> {
+    fn catalog(&self, text: &str) -> Result<Catalog, ConfigError> {
         let variable = |name: &str| match name {
             "PATH" => Some(OsString::from(self.programs.path())),
             _ => self
@@ -52,8 +53,7 @@ impl Machine {
             home: self.home.as_deref(),
             variable: &variable,
         };
-        let config = Config::parse(text).map_err(|error| error.to_string())?;
-        config.catalog(&around).map_err(|error| error.to_string())
+        Config::parse(text)?.catalog(&around)
     }
 
     fn agent(&self, text: &str, name: &str) -> AgentEntry {
@@ -67,12 +67,27 @@ impl Machine {
     }
 }
 
-fn refused(text: &str) -> Option<String> {
-    Machine::with(&[]).catalog(text).err()
+/// What is wrong with the text, whose words are in the snapshot.
+#[track_caller]
+fn refusal(text: &str) -> ConfigError {
+    with_known_words(text, Machine::with(&[]).catalog(text).unwrap_err())
 }
 
-fn refusal(text: &str) -> String {
-    refused(text).unwrap()
+#[track_caller]
+fn with_known_words(text: &str, error: ConfigError) -> ConfigError {
+    words::check(text, "configuration", &error.to_string());
+    error
+}
+
+/// The line, name and smallest value of a limit that was out of range.
+#[track_caller]
+fn limit(text: &str) -> (usize, &'static str, u64) {
+    let error = refusal(text);
+    match error.problem {
+        ConfigProblem::Limit { name, least } => (error.line, name, least as u64),
+        ConfigProblem::Keep { name, least } => (error.line, name, least),
+        other => panic!("{text}: {other:?}"),
+    }
 }
 
 #[test]
@@ -120,20 +135,25 @@ fn each_agent_has_its_own_interrupt_policy() {
     assert_eq!(claude("interrupts = \"allowReads\""), InterruptPolicy::AllowReads);
     assert_eq!(of("interrupts = \"deny\"", "loopback"), InterruptPolicy::Deny);
     let error = refusal("[agents.claude]\ncommand = \"/bin/claude\"\ninterrupts = \"allow\"");
-    assert!(
-        error.contains("claude") && error.contains("allow") && error.contains("allowReads"),
-        "{error}"
-    );
+    assert!(matches!(error.problem, ConfigProblem::Syntax(_)), "{error:?}");
+    assert_eq!(error.line, 3);
 }
 
 #[test]
 fn limits_that_allow_nothing_are_refused() {
     let config = Config::parse("[limits]\nsession_open_ms = 1").unwrap();
     assert_eq!(config.limits.session_open_ms, 1);
-    let error = refusal("[limits]\nsession_open_ms = 0");
-    assert_eq!(error, "line 2: limits.session_open_ms must be at least 1");
-    let error = refusal("[limits]\ncontinuations = 0");
-    assert_eq!(error, "line 2: limits.continuations must be at least 1");
+    for (name, value, least) in [
+        ("session_open_ms", 0, 1),
+        ("continuations", 0, 1),
+        ("connections", 0, 1),
+        ("requests_in_flight", 0, 1),
+        ("subscriber_events", 0, 16),
+        ("max_line_bytes", 100, 4_096),
+    ] {
+        let text = format!("[limits]\n{name} = {value}");
+        assert_eq!(limit(&text), (2, name, least));
+    }
 }
 
 #[test]
@@ -142,8 +162,8 @@ fn minutes_may_have_fractions() {
     assert_eq!(config.rules(|| TimeZone::UTC).idle_ms, 300);
     assert_eq!(config.agent_idle_ms(), 90_000);
     for minutes in ["-1", "-0.5", "nan"] {
-        let error = refusal(&format!("[limits]\nidle_minutes = {minutes}"));
-        assert_eq!(error, "line 2: limits.idle_minutes must be at least 0");
+        let text = format!("[limits]\nidle_minutes = {minutes}");
+        assert_eq!(limit(&text), (2, "idle_minutes", 0));
     }
 }
 
@@ -191,9 +211,13 @@ fn the_default_agent_is_the_named_else_the_first_configured_else_the_first_found
 
 #[test]
 fn an_unknown_default_is_refused_with_the_known_agents() {
+    let error = refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\"");
+    let ConfigProblem::UnknownDefault { name, known } = error.problem else {
+        panic!("{error:?}")
+    };
     assert_eq!(
-        refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\""),
-        "line 1: unknown default_agent \"claud\"; known agents: mine, loopback"
+        (error.line, name.as_str(), known.as_str()),
+        (1, "claud", "mine, loopback")
     );
 }
 
@@ -228,10 +252,14 @@ fn an_agent_with_transcripts_is_known_without_its_program_and_never_the_default(
         names(&at_home(&[]), "[agents.claude]\ncommand = \"a\""),
         "claude, loopback; claude"
     );
+    let text = "default_agent = \"claude\"";
+    let error = with_known_words(text, at_home(&[]).catalog(text).unwrap_err());
+    let ConfigProblem::DefaultNotFound { name, program } = error.problem else {
+        panic!("{error:?}")
+    };
     assert_eq!(
-        at_home(&[]).catalog("default_agent = \"claude\"").unwrap_err(),
-        "line 1: default_agent is \"claude\", whose program \"claude-agent-acp\" was not found; install it, or set `command` in \
-         [agents.claude] to the program's full path"
+        (error.line, name.as_str(), program.as_path()),
+        (1, "claude", Path::new("claude-agent-acp"))
     );
 
     // The folder in the agent's own variable.
@@ -386,92 +414,50 @@ fn a_tilde_is_the_home_folder() {
     assert_eq!(program, Path::new("/home/u/bin/agent"));
 
     machine.home = None;
-    assert_eq!(
-        machine.catalog(text).unwrap_err(),
-        "line 2: agent \"mine\": command \"~/bin/agent\" is a relative path; give an absolute one or a name on PATH"
-    );
+    let error = with_known_words(text, machine.catalog(text).unwrap_err());
+    assert!(matches!(error.problem, ConfigProblem::Agent { .. }), "{error:?}");
+    assert_eq!(error.line, 2);
 }
 
 #[test]
-fn invalid_settings_are_refused_with_a_hint() {
-    let table = [
+fn invalid_settings_of_an_agent_are_refused_with_its_name() {
+    for (agent, line, settings) in [
+        ("mine", 2, "command = \"bin/agent\""),
+        ("claude", 2, "transcripts = \"transcripts\""),
+        ("mine", 1, ""),
+        ("mine", 2, "command = \"  \""),
+        ("mine", 3, "command = \"m\"\nkind = \"clade\""),
         (
-            "[agents.mine]\ncommand = \"bin/agent\"",
-            "agent \"mine\": command \"bin/agent\" is a relative path; give an absolute one or a name on PATH",
+            "mine",
+            4,
+            "command = \"m\"\ntranscripts = \"/t\"\ntranscript_format = \"qwne\"",
         ),
-        (
-            "[agents.claude]\ntranscripts = \"transcripts\"",
-            "agent \"claude\": transcripts \"transcripts\" is a relative path; give an absolute one",
-        ),
-        (
-            "[agents.mine]",
-            "agent \"mine\": no command; set command = \"…\" to the program that speaks ACP",
-        ),
-        (
-            "[agents.mine]\ncommand = \"  \"",
-            "agent \"mine\": no command; set command = \"…\" to the program that speaks ACP",
-        ),
-        (
-            "[agents.mine]\ncommand = \"m\"\nkind = \"clade\"",
-            "agent \"mine\": unknown agent kind \"clade\": known are claude, codex, gemini, opencode, loopback, generic",
-        ),
-        (
-            "[agents.mine]\ncommand = \"m\"\ntranscripts = \"/t\"\ntranscript_format = \"qwne\"",
-            "agent \"mine\": unknown transcript_format \"qwne\": known are claude, codex, qwen",
-        ),
-        (
-            "[agents.mine]\ncommand = \"m\"\ntranscript_format = \"qwen\"",
-            "agent \"mine\": transcript_format needs the folder of the transcripts, as transcripts = \"…\"",
-        ),
-        (
-            "[agents.claude]\ntranscript_format = \"qwen\"",
-            "agent \"claude\": transcript_format is fixed for the kind \"claude\"; remove it",
-        ),
-        (
-            "[agents.loopback]\ntranscripts = \"/t\"",
-            "agent \"loopback\": it takes no args and no transcripts, because it uses the daemon's data folder",
-        ),
-        (
-            "[limits]\nmax_line_bytes = 100",
-            "limits.max_line_bytes must be at least 4096",
-        ),
-        (
-            "[limits]\nsubscriber_events = 0",
-            "limits.subscriber_events must be at least 16",
-        ),
-        (
-            "[limits]\nconnections = 0",
-            "limits.connections must be at least 1",
-        ),
-        (
-            "[limits]\nrequests_in_flight = 0",
-            "limits.requests_in_flight must be at least 1",
-        ),
-    ];
-    for (text, expected) in table {
-        let refusal = refusal(text);
-        let (line, error) = refusal.split_once(": ").unwrap();
-        assert!(line.starts_with("line "), "{text}: {refusal}");
-        assert_eq!(error, expected, "{text}");
+        ("mine", 3, "command = \"m\"\ntranscript_format = \"qwen\""),
+        ("claude", 2, "transcript_format = \"qwen\""),
+        ("loopback", 2, "transcripts = \"/t\""),
+    ] {
+        let error = refusal(&format!("[agents.{agent}]\n{settings}"));
+        let ConfigProblem::Agent { name, .. } = error.problem else {
+            panic!("{settings}: {error:?}")
+        };
+        assert_eq!((name.as_str(), error.line), (agent, line), "{settings}");
     }
 }
 
 #[test]
 fn an_unknown_key_is_reported_with_its_line() {
-    for (text, line, key) in [
-        ("\ndefault_agnet = \"x\"", "line 2", "default_agnet"),
-        ("[limits]\nidle = 3", "line 2", "idle"),
-        ("[limits]\n\nprompt_queue = \"many\"", "line 3", "prompt_queue"),
-        ("default_agent = ", "line 1", "quoted"),
+    for (text, line) in [
+        ("\ndefault_agnet = \"x\"", 2),
+        ("[limits]\nidle = 3", 2),
+        ("[limits]\n\nprompt_queue = \"many\"", 3),
+        ("default_agent = ", 1),
+        ("[agents.mine]\ncomand = \"m\"", 2),
+        ("[keep]\nday = 1", 2),
     ] {
         let error = refusal(text);
-        assert!(error.contains(line) && error.contains(key), "{text}: {error}");
+        assert!(matches!(error.problem, ConfigProblem::Syntax(_)), "{error:?}");
+        assert_eq!(error.line, line, "{text}");
     }
-    let error = refusal("[agents.mine]\ncomand = \"m\"");
-    assert!(
-        error.starts_with("line 2: agents.mine.comand: unknown field"),
-        "{error}"
-    );
 }
 
 /// Every setting, each with a value of every wrong type.
@@ -509,30 +495,32 @@ fn a_wrong_type_is_reported_in_plain_words() {
         ("keep.bytes", WHOLE),
     ];
     let values = [
-        ("\"soon\"", "\"soon\"", "a string"),
-        ("7", "7", "a number, a whole number, 0 or more"),
-        ("-7", "-7", "a number"),
-        ("1.5", "1.5", "a number"),
-        ("true", "true", "true or false"),
+        ("\"soon\"", "a string"),
+        ("7", "a number, a whole number, 0 or more"),
+        ("-7", "a number"),
+        ("1.5", "a number"),
+        ("true", "true or false"),
         // As a table, an array is its entries in order.
-        ("[]", "an array", "an array, a table"),
-        ("{}", "a table", "a table"),
+        ("[]", "an array, a table"),
+        ("{}", "a table"),
     ];
-    let mut others = Vec::new();
     for (name, expected) in settings {
-        for (value, found, fits) in values {
-            let error = refused(&format!("# mine\n{name} = {value}"));
-            let wanted = format!("line 2: {name} must be {expected}, not {found}");
-            if !fits.contains(expected) && error.as_ref() != Some(&wanted) {
-                others.push((wanted, error));
+        for (value, fits) in values {
+            if fits.contains(expected) {
+                continue;
             }
+            let text = format!("# mine\n{name} = {value}");
+            let error = Machine::with(&[]).catalog(&text).unwrap_err();
+            assert_eq!(error.line, 2, "{text}");
+            // All settings of a type have the same words.
+            let told = error.problem.to_string();
+            assert!(told.starts_with(name), "{text}: {told}");
+            let told = told.replacen(name, "SETTING", 1);
+            let case = format!("a setting that is {expected} = {value}");
+            words::check(&case, "configuration", &told);
         }
     }
-    assert_eq!(others, []);
-    assert_eq!(
-        refusal("agents.mine.args = [\n \"a\",\n 1]"),
-        "line 3: each entry of agents.mine.args must be a string, not 1"
-    );
+    assert_eq!(refusal("agents.mine.args = [\n \"a\",\n 1]").line, 3);
 }
 
 #[test]
@@ -546,18 +534,8 @@ fn backups_can_be_turned_off_and_limited() {
         KeepRules { is_on, days, bytes }
     );
     assert!(!rules("[keep]\nenabled = false").is_on);
-    for (text, error) in [
-        ("[keep]\ndays = 0", "keep.days must be at least 1"),
-        ("[keep]\nbytes = 999", "keep.bytes must be at least 1000000"),
-        ("[keep]\ndays = -1", "days"),
-        ("[keep]\ndays = 1.5", "days"),
-        ("[keep]\nbytes = \"10 GB\"", "bytes"),
-        ("[keep]\nenabled = \"yes\"", "enabled"),
-        ("[keep]\nday = 1", "day"),
-    ] {
-        let refusal = Config::parse(text).unwrap_err().to_string();
-        assert!(refusal.contains(error), "{text}: {refusal}");
-    }
+    assert_eq!(limit("[keep]\ndays = 0"), (2, "days", 1));
+    assert_eq!(limit("[keep]\nbytes = 999"), (2, "bytes", 1_000_000));
 }
 
 #[test]
@@ -572,10 +550,12 @@ fn the_documentation_shows_a_whole_configuration_with_the_defaults() {
     let usual = Config::parse("").unwrap();
     assert_eq!(format!("{:?}", config.limits), format!("{:?}", usual.limits));
     assert!(Machine::with(&[]).catalog(shown).is_ok());
-    // The error for an unknown key lists the known ones.
-    let known = Config::parse("[limits]\nx = 1").unwrap_err().to_string();
-    let limits: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
-    assert!(limits.len() >= 7, "{known}");
+    let limits = format!("{:?}", usual.limits);
+    let limits: Vec<&str> = limits
+        .split(' ')
+        .filter_map(|word| word.strip_suffix(':'))
+        .collect();
+    assert!(limits.len() >= 7, "{limits:?}");
     for limit in limits {
         assert!(
             shown.contains(&format!("{limit} = ")),

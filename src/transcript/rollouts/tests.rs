@@ -202,7 +202,11 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     let base = format!(r#","history_base":{{"thread_id":"{DEEP_ID}","end_ordinal_exclusive":0}},"cwd""#);
     fs::write(&root, ROOT.replacen(r#","cwd""#, &base, 1)).expect("a file");
     let open = deep(home.path());
-    assert!(open.missing.expect("a gap").detail.contains("circle"));
+    crate::words::check(
+        "a circle of rollouts",
+        "missing",
+        &open.missing.expect("a gap").detail,
+    );
     assert_eq!(open.book.turns(), 3);
     let kinds: Vec<_> = check(home.path(), DEEP_ID).expect("a report").findings;
     assert!(

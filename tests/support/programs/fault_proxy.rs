@@ -4,15 +4,17 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::kinds::{CALM, Fault, Kind, note};
+use super::kinds::{CALM, Fault, Kind, losses_of, note};
 use super::random::Random;
 
 /// How long a line waits for the next one that it is to arrive behind.
@@ -22,6 +24,9 @@ const HOLD: Timespec = milliseconds(20);
 const LONGEST_DELAY_MS: usize = 12;
 
 const READ_BYTES: usize = 16 * 1024;
+
+/// Whether the daemon gets nothing more.
+static IS_MUTE: AtomicBool = AtomicBool::new(false);
 
 const fn milliseconds(milliseconds: i64) -> Timespec {
     Timespec {
@@ -60,6 +65,7 @@ pub(crate) fn run(arguments: &[String]) {
         agent: Arc::clone(&agent),
         sink: Some(sink),
         held: None,
+        lacks_end: false,
         unfinished: Vec::new(),
     };
     let mut down = way(0, Sink::Agent(to_agent));
@@ -87,6 +93,15 @@ fn kind_of(line: &[u8]) -> Kind {
     }
 }
 
+/// Tells the round that a line was lost for which a turn may wait without an end.
+fn tell_loss(home: &Path) {
+    let teller = UnixDatagram::unbound().unwrap();
+    teller.set_nonblocking(true).unwrap();
+    // If there is no more room, an earlier loss is still unread, and the round ends all that runs when it reads that. If
+    // nobody reads any more, the round is over.
+    drop(teller.send_to(b"lost", losses_of(home)));
+}
+
 /// How many proxies of this home there were before.
 fn number_of_process(home: &Path) -> u64 {
     let is_free = |number: &u64| File::create_new(home.join(format!("proxy-{number}"))).is_ok();
@@ -109,6 +124,8 @@ struct Way {
     sink: Option<Sink>,
     /// A line that waits for the next one.
     held: Option<Vec<u8>>,
+    /// Whether the line that was written last lacks its end.
+    lacks_end: bool,
     /// A line whose end has not been read.
     unfinished: Vec<u8>,
 }
@@ -154,7 +171,10 @@ impl Way {
         let fault = kind_of(&line).draw(&mut self.random).filter(|_| !is_calm);
         match fault {
             None => self.write(&line),
-            Some(Fault::Drop) => self.note(Fault::Drop),
+            Some(Fault::Drop) => {
+                self.note(Fault::Drop);
+                self.lose(&line);
+            }
             Some(Fault::Delay) => {
                 let delay = milliseconds(1 + i64::try_from(self.random.below(LONGEST_DELAY_MS)).unwrap());
                 self.note(Fault::Delay);
@@ -165,10 +185,12 @@ impl Way {
                 let length = self.random.below(line.len() - 1);
                 self.note(Fault::Truncate);
                 self.write(&[&line[..length], b"\n"].concat());
+                self.lose(&line);
             }
             Some(Fault::Join) => {
                 self.note(Fault::Join);
                 self.write(&line[..line.len() - 1]);
+                self.lose(&line);
             }
             Some(Fault::Duplicate) => {
                 self.note(Fault::Duplicate);
@@ -185,12 +207,17 @@ impl Way {
                 self.note(Fault::CloseInput);
                 let nothing = File::open("/dev/null").unwrap();
                 rustix::stdio::dup2_stdin(nothing).unwrap();
+                // What was on its way is lost.
+                tell_loss(&self.home);
                 self.write(&line);
             }
             Some(Fault::CloseOutput) => {
                 self.note(Fault::CloseOutput);
                 let nothing = File::options().write(true).open("/dev/null").unwrap();
                 rustix::stdio::dup2_stdout(nothing).unwrap();
+                IS_MUTE.store(true, Ordering::SeqCst);
+                // What was on its way is lost too.
+                tell_loss(&self.home);
                 self.write(&line);
             }
             Some(Fault::KillAgent) => {
@@ -220,8 +247,20 @@ impl Way {
         note(&self.home, fault);
     }
 
+    /// This line does not arrive. No turn waits for an update.
+    fn lose(&self, line: &[u8]) {
+        if kind_of(line) != Kind::Update {
+            tell_loss(&self.home);
+        }
+    }
+
     /// Whoever reads no more gets nothing more.
     fn write(&mut self, bytes: &[u8]) {
+        let is_part_of_another = std::mem::replace(&mut self.lacks_end, !bytes.ends_with(b"\n"));
+        let is_mute = matches!(self.sink, Some(Sink::Daemon)) && IS_MUTE.load(Ordering::SeqCst);
+        if is_part_of_another || is_mute || self.sink.is_none() {
+            self.lose(bytes);
+        }
         let written = match &mut self.sink {
             Some(Sink::Agent(input)) => input.write_all(bytes),
             Some(Sink::Daemon) => {

@@ -15,7 +15,7 @@ fn what_was_answered_meanwhile_is_done_with() {
     world.falls_due();
     world.ascertains(Arrival::Answered);
     world.expect(&["event state idle"]);
-    assert_eq!((due_at(&world), &world.model.record.cut), (None, &None));
+    assert_eq!((due_at(&world), world.view().cut_short), (None, false));
 }
 
 /// Where no transcript can be read, the agent's own words tell that it has the prompt.
@@ -35,7 +35,7 @@ fn what_the_agent_showed_it_has_does_not_go_out_again() {
         world.falls_due();
         world.ascertains(Arrival::Unknown);
         world.reopens();
-        assert!(world.log().contains(&format!("send {sent}")), "{is_taken}");
+        world.expect_among(&format!("send {sent}"));
     }
 }
 
@@ -70,7 +70,7 @@ fn whether_it_arrived_is_asked_before_a_later_prompt_goes_out() {
         world.falls_due();
         world.forget_log();
         world.ascertains(newer);
-        assert!(world.log().contains(&format!("send {text}")), "{text}");
+        world.expect_among(&format!("send {text}"));
         let sent = world.model.record.turn.as_ref().unwrap().prompt.to_text();
         assert_eq!(sent, text);
     }

@@ -9,17 +9,16 @@ use super::outside::{agent_error, open_branch};
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::Call;
-use crate::conversation::state::Session;
 
 #[test]
 fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
     let mut world = World::live();
-    let before = world.model.record.clone();
+    let before = world.view();
     world.fork(false);
     world.expect(&[]);
     world.branched(Ok(open_branch("s2")));
     world.expect(&["announce ", "event forked s2", "answer 2 forked s2"]);
-    assert_eq!(world.model.record, before);
+    assert_eq!(world.view(), before);
     let Ok(Answer::Forked(forked)) = &world.answers[&2] else {
         panic!("no fork")
     };
@@ -64,7 +63,7 @@ fn in_place_what_belongs_to_the_turns_that_are_left_is_dropped() {
         world.forget_log();
         world.fork_at(true, at);
         world.branches("s2");
-        let told = world.log().contains(&"event resolved q1 by fork".to_owned());
+        let told = world.saw("event resolved q1 by fork");
         assert_eq!(told, is_left);
         let record = &world.model.record;
         assert_eq!(
@@ -114,7 +113,7 @@ fn a_branch_that_is_not_written_leaves_the_questions_open() {
     world.taken_back();
     world.release_writes();
     world.set_title("another");
-    assert!(!world.log().iter().any(|line| line.starts_with("event resolved")));
+    assert!(!world.saw("event resolved"));
     let record = world.disk.record.as_ref().unwrap();
     assert_eq!((record.interrupts.len(), record.cut.is_some()), (1, true));
     assert_eq!(record.title, "another");
@@ -148,7 +147,7 @@ fn in_place_the_branch_is_the_head_at_once_and_the_source_stays() {
     world.fork(true);
     world.branches("s2");
     assert_eq!(world.chain(), ["s1", "s2"]);
-    assert_eq!(world.model.session, Session::Closed);
+    assert!(!world.view().live);
     assert_eq!(world.lineage_on_disk(), ["created:s1", "forked:s2"]);
     let Ok(Answer::Forked(forked)) = &world.answers[&2] else {
         panic!("no fork")
@@ -156,9 +155,9 @@ fn in_place_the_branch_is_the_head_at_once_and_the_source_stays() {
     assert_eq!(forked.conversation.id, world.model.id());
     assert_eq!(forked.conversation.head, Some("s2".into()));
     world.prompt("second");
-    assert_eq!(world.log().last().unwrap(), "event state prompting");
+    world.expect_last("event state prompting");
     world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send second");
+    world.expect_last("send second");
 }
 
 #[test]
@@ -175,8 +174,8 @@ fn in_place_a_question_of_the_source_is_not_the_branchs() {
     world.asks("q1");
     world.fork(true);
     world.branches("s2");
-    assert_eq!(world.model.record.interrupts, []);
-    assert!(world.log().contains(&"tell agent q1 cancelled".to_owned()));
+    assert_eq!(world.view().interrupts, []);
+    world.expect_among("tell agent q1 cancelled");
 }
 
 #[test]
@@ -213,7 +212,7 @@ fn while_a_turn_runs_only_side_by_side_can_be_made() {
     world.branches("s2");
     world.says_something();
     world.ends("end_turn");
-    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 end_turn");
+    world.expect_last("answer 2 turn t2 end_turn");
 }
 
 #[test]
@@ -233,7 +232,7 @@ fn a_prompt_that_comes_while_a_branch_is_made_waits_for_it() {
     world.branches("s2");
     assert!(world.log().contains(&"open text".to_owned()));
     world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send second");
+    world.expect_last("send second");
     assert_eq!(
         world.model.record.turn.as_ref().unwrap().upstream_id,
         Some("s2".into())
@@ -280,12 +279,12 @@ fn a_retelling_is_branched_from_once_it_was_prompted_since_a_branch_before_would
 #[test]
 fn a_branch_that_was_not_made_changes_nothing() {
     let mut world = World::live();
-    let before = world.model.record.clone();
+    let before = world.view();
     world.fork(true);
     world.branched(Err(agent_error()));
     world.expect(&["answer 2 error agentError"]);
-    assert_eq!(world.model.record, before);
-    assert!(world.model.view().live);
+    assert_eq!(world.view(), before);
+    assert!(world.view().live);
 }
 
 #[test]
@@ -329,10 +328,10 @@ fn in_place_cwd_and_title_are_the_branchs() {
         None,
     );
     world.branches("s2");
-    assert_eq!(world.model.record.cwd, cwd);
-    assert_eq!(world.model.record.title, "Other");
-    assert_eq!(world.model.record.chain.head().unwrap().cwd, cwd);
-    assert_eq!(world.model.record.chain.links()[0].cwd, "/home/u/project");
+    assert_eq!(world.view().cwd, cwd);
+    assert_eq!(world.view().title, "Other");
+    assert_eq!(world.head().cwd, cwd);
+    assert_eq!(world.links()[0].cwd, "/home/u/project");
 }
 
 #[test]
@@ -341,8 +340,8 @@ fn in_place_a_limit_stays_behind_with_the_source() {
     world.refuses(json!({"code": -32603, "message": "limit", "data": {"errorKind": "rate_limit"}}));
     world.fork(true);
     world.branches("s2");
-    assert_eq!(world.model.state(), ConversationState::Idle);
-    assert_eq!(world.model.record.limit, None);
+    assert_eq!(world.view().state, ConversationState::Idle);
+    assert_eq!(world.view().limit, None);
 }
 
 #[test]

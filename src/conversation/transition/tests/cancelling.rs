@@ -42,7 +42,7 @@ fn the_climb_of_a_cancelled_prompt_serves_the_next_one() {
     world.prompt("third");
     world.expect(&["event state prompting"]);
     world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send third");
+    world.expect_last("send third");
 }
 
 /// F28: a climb at which the agent hangs is given up for whom it was begun, not for others who wait for it.
@@ -69,7 +69,7 @@ fn f28_a_climb_that_does_not_end_after_a_cancel_is_given_up() {
     world.elapses(Deadline::Climb);
     world.expect(&[]);
     world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send third");
+    world.expect_last("send third");
 
     // That deadline was for the climb that has ended.
     let mut world = cancelled();
@@ -141,9 +141,9 @@ fn a_turn_cancelled_while_its_session_is_written_down_leaves_the_session_open() 
     world.opens("s1");
     world.cancel();
     world.release_writes();
-    assert!(world.model.view().live);
+    assert!(world.view().live);
     assert!(world.is_armed(Deadline::Idle));
-    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+    assert!(!world.saw("send"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_running_turn_is_cancelled_by_the_agents_own_answer() {
         "answer 3 cancelled true",
     ]);
     assert!(!world.is_armed(Deadline::Cancel));
-    assert!(world.model.view().live);
+    assert!(world.view().live);
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn a_prompt_that_the_agent_cancels_of_itself_before_a_word_is_no_turn_to_miss() 
     world.prompt("hello");
     world.opens("s1");
     world.ends("cancelled");
-    assert_eq!(world.model.state(), ConversationState::Idle);
-    let head = world.model.record.chain.head().unwrap();
+    assert_eq!(world.view().state, ConversationState::Idle);
+    let head = world.head();
     assert!(!head.written && head.turns == 0, "{head:?}");
 
     let mut world = World::new();
@@ -215,7 +215,7 @@ fn a_prompt_that_the_agent_cancels_of_itself_before_a_word_is_no_turn_to_miss() 
     world.opens("s1");
     world.says_something();
     world.ends("cancelled");
-    assert!(world.model.record.chain.head().unwrap().written);
+    assert!(world.head().written);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn f14_past_the_deadline_the_session_is_closed_and_late_lines_belong_to_no_turn(
     world.reopens();
     world.says_something();
     world.ends("end_turn");
-    assert_eq!(world.log().last().unwrap(), "answer 3 turn t3 end_turn");
+    world.expect_last("answer 3 turn t3 end_turn");
 }
 
 #[test]
@@ -282,11 +282,11 @@ fn f14_the_session_is_closed_though_a_branch_is_being_made_at_the_deadline() {
     world.fork(false);
     world.cancel();
     world.elapses(Deadline::Cancel);
-    let at_once = world.log().contains(&"close session by force".to_owned());
+    let at_once = world.saw("close session by force");
     if !at_once {
         world.branched(Ok(branch("s2")));
     }
-    let closed = at_once || world.log().contains(&"close session by force".to_owned());
+    let closed = at_once || world.saw("close session by force");
     assert!(closed, "the session of a deaf agent stays open");
 }
 
@@ -311,7 +311,7 @@ fn a_waiting_prompt_is_cancelled_by_its_name_and_the_others_stay() {
     world.cancel_turn("t3");
     world.expect(&["answer 3 turn t3 cancelled", "answer 5 cancelled true"]);
     world.ends("end_turn");
-    assert_eq!(world.log().last().unwrap(), "send fourth");
+    world.expect_last("send fourth");
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn an_agent_that_answers_a_cancelled_prompt_with_the_cancelled_error_has_cancell
     world.cancel();
     world.refuses(json!({"code": -32800, "message": "Request cancelled"}));
     assert_eq!(world.log()[3], "event turnEnded t2 cancelled");
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.view().state, ConversationState::Idle);
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_question_that_comes_after_the_cancel_is_answered_at_once() {
     world.cancel();
     world.forget_log();
     world.asks("q1");
-    assert!(world.log().contains(&"tell agent q1 cancelled".to_owned()));
+    world.expect_among("tell agent q1 cancelled");
 }
 
 #[test]

@@ -29,24 +29,24 @@ fn waiting(reset_is_known: bool) -> World {
 
 /// How long it waits from now on.
 fn left(world: &World) -> SignedDuration {
-    let continuation = world.model.record.continuation.as_ref().unwrap();
+    let continuation = world.view().continuation.unwrap();
     continuation.at.duration_since(world.now())
 }
 
 /// It goes out now, and once.
 fn goes_out_once(world: &mut World) {
-    let at = world.model.record.continuation.as_ref().unwrap().at;
+    let at = world.view().continuation.as_ref().unwrap().at;
     world.passes_to(&at.to_string());
     world.falls_due();
     world.ascertains(Arrival::Absent);
-    assert!(world.log().contains(&"send second".to_owned()));
+    world.expect_among("send second");
     // The clock is corrected while it runs, and its time comes once more.
     world.clock_is_set_back(HOUR_SECONDS);
     world.falls_due();
-    assert!(!world.log().iter().any(|line| line.starts_with("send")));
+    assert!(!world.saw("send"));
     world.says_something();
     world.ends("end_turn");
-    assert_eq!(world.model.record.continuation, None);
+    assert_eq!(world.view().continuation, None);
     world.forget_log();
     world.falls_due();
     world.expect(&[]);
@@ -55,12 +55,12 @@ fn goes_out_once(world: &mut World) {
 #[test]
 fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
     let mut world = waiting(true);
-    let before = world.model.record.continuation.clone();
+    let before = world.view().continuation.clone();
     world.passes_to("2026-11-20T22:58:59Z");
     world.clock_is_set_back(HOUR_SECONDS);
     world.falls_due();
     world.expect(&[]);
-    assert_eq!(world.model.record.continuation, before);
+    assert_eq!(world.view().continuation, before);
     goes_out_once(&mut world);
 }
 
@@ -74,7 +74,6 @@ fn a_wait_that_nobody_named_is_not_longer_for_a_clock_that_was_set_back() {
     // It is kept over a restart, too.
     world.expect(&[]);
     assert!(left(&world) <= wait, "{:?}", left(&world));
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
     goes_out_once(&mut world);
 }
 
@@ -92,7 +91,7 @@ fn what_was_asked_for_at_once_does_not_wait_for_the_old_time() {
 #[test]
 fn nothing_seems_to_have_changed_before_it_did_so_last() {
     let mut world = World::running();
-    let (before, revision) = (world.model.record.updated_at, world.model.record.revision);
+    let (before, revision) = (world.view().updated_at, world.view().revision);
     world.clock_is_set_back(HOUR_SECONDS);
     world.ends("end_turn");
     world.set_title("later");

@@ -24,19 +24,19 @@ fn sent() -> World {
 #[test]
 fn the_head_changes_when_the_new_prompt_is_accepted() {
     let mut world = World::live();
-    let before = world.model.view();
+    let before = world.view();
     let reply = world.edit(AT);
     world.expect(&["event state prompting"]);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
     world.expect(&["send better"]);
-    assert_eq!(world.model.view().head, before.head);
+    assert_eq!(world.view().head, before.head);
     world.says_something();
     world.expect(&[
         "event edited s2 1",
         "event promptAccepted t2 better",
         "update agent_message_chunk of t2",
     ]);
-    assert_eq!(world.model.view().head, Some("s2".into()));
+    assert_eq!(world.view().head, Some("s2".into()));
     world.ends("end_turn");
     world.expect(&[
         "event turnEnded t2 end_turn",
@@ -91,7 +91,7 @@ fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
     made.opened.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
     world.edit_is_made(Ok(made));
     world.says_something();
-    assert_eq!(world.model.view().settings.mode.as_deref(), Some("plan"));
+    assert_eq!(world.view().settings.mode.as_deref(), Some("plan"));
     world.ends("end_turn");
     let kept = world.disk.record.as_ref().unwrap();
     assert_eq!(
@@ -103,15 +103,15 @@ fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
 #[test]
 fn where_there_is_no_branch_nothing_has_changed() {
     let mut world = World::live();
-    let before = world.model.record.clone();
+    let before = world.view();
     let reply = world.edit(AT);
     world.forget_log();
     world.edit_is_made(Err(agent_error()));
     world.expect(&["event state idle", &format!("answer {reply} error agentError")]);
-    assert_eq!(world.model.record, before);
+    assert_eq!(world.view(), before);
     // The session is still open.
     world.prompt("and on");
-    assert!(world.log().contains(&"send and on".to_owned()));
+    world.expect_among("send and on");
 }
 
 #[test]
@@ -126,20 +126,18 @@ fn a_prompt_that_is_not_accepted_leaves_the_head_and_an_abandoned_branch() {
     ];
     for (error, end) in ends {
         let mut world = World::live();
-        let head = world.model.view().head;
+        let head = world.view().head;
         world.edit(AT);
         if error == "shuttingDown" {
             end(&mut world);
-            assert!(world.log().contains(&format!("answer 2 error {error}")));
+            world.expect_among(&format!("answer 2 error {error}"));
             continue;
         }
         world.edit_is_made(Ok(edited("s2", "s1", 1)));
         world.forget_log();
         end(&mut world);
-        let log = world.log();
-        assert!(log.contains(&format!("answer 2 error {error}")), "{log:#?}");
-        assert_eq!(world.model.view().head, head, "{error}");
-        assert_eq!(world.model.record.turn, None);
+        world.expect_among(&format!("answer 2 error {error}"));
+        assert_eq!(world.view().head, head, "{error}");
         let last = world.disk.lineage.last().unwrap();
         assert_eq!(
             (last.reason, last.upstream_id.as_str()),
@@ -150,7 +148,7 @@ fn a_prompt_that_is_not_accepted_leaves_the_head_and_an_abandoned_branch() {
         world.prompt("and on");
         assert!(world.log().contains(&"open text".to_owned()), "{error}");
         world.reopens();
-        assert!(world.log().contains(&"send and on".to_owned()));
+        world.expect_among("send and on");
     }
 }
 
@@ -167,9 +165,9 @@ fn a_branch_that_is_lost_before_its_prompt_is_made_again() {
         end(&mut world);
         assert!(world.log().contains(&format!("edit {AT}")));
         world.edit_is_made(Ok(edited("s3", "s1", 1)));
-        assert!(world.log().contains(&"send better".to_owned()));
+        world.expect_among("send better");
         world.ends("end_turn");
-        assert_eq!(world.model.view().head, Some("s3".into()));
+        assert_eq!(world.view().head, Some("s3".into()));
     }
     // Though not for ever.
     let mut world = sent();
@@ -179,39 +177,27 @@ fn a_branch_that_is_lost_before_its_prompt_is_made_again() {
             world.edit_is_made(Ok(edited("s3", "s1", 1)));
         }
     }
-    assert!(
-        world
-            .log()
-            .contains(&"answer 2 error agentUnavailable".to_owned())
-    );
+    world.expect_among("answer 2 error agentUnavailable");
 }
 
 #[test]
 fn a_cancelled_edit_leaves_the_head_unless_the_prompt_was_out() {
     let mut world = World::live();
-    let head = world.model.view().head;
+    let head = world.view().head;
     let reply = world.edit(AT);
     world.cancel();
-    assert!(
-        world
-            .log()
-            .contains(&format!("answer {reply} edited nothing t2 cancelled"))
-    );
+    world.expect_among(&format!("answer {reply} edited nothing t2 cancelled"));
     // What is made then is of no use.
     world.forget_log();
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
     world.expect(&[]);
-    assert_eq!(world.model.view().head, head);
+    assert_eq!(world.view().head, head);
 
     let mut world = sent();
     world.cancel();
     world.ends("cancelled");
-    assert!(
-        world
-            .log()
-            .contains(&"answer 2 edited s2 t2 cancelled".to_owned())
-    );
-    assert_eq!(world.model.view().head, Some("s2".into()));
+    world.expect_among("answer 2 edited s2 t2 cancelled");
+    assert_eq!(world.view().head, Some("s2".into()));
 }
 
 #[test]
@@ -238,16 +224,16 @@ fn what_was_cut_short_or_asked_in_the_turn_is_no_more() {
     let mut world = World::running();
     world.asks("q1");
     world.dies();
-    assert_eq!(world.model.state(), ConversationState::Interrupted);
-    assert!(world.model.record.cut.is_some());
+    assert_eq!(world.view().state, ConversationState::Interrupted);
+    assert!(world.view().cut_short);
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    assert!(world.model.record.cut.is_some(), "the head is what it was");
+    assert!(world.view().cut_short, "the head is what it was");
     world.says_something();
-    assert!(world.log().contains(&"event resolved q1 by edit".to_owned()));
-    assert_eq!(world.model.record.cut, None);
+    world.expect_among("event resolved q1 by edit");
+    assert!(!world.view().cut_short);
     world.ends("end_turn");
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.view().state, ConversationState::Idle);
 }
 
 /// Whether it was accepted is known from the disk, or from the branch's transcript.
@@ -259,9 +245,8 @@ fn over_a_kill_the_edit_stands_or_nothing_has_changed() {
             world.says_something();
         }
         world.is_killed();
-        assert_eq!(world.model.view().head, Some(head.into()));
-        assert_eq!(world.model.record.turn, None);
-        assert_eq!(world.model.record.cut.is_some(), is_accepted);
+        assert_eq!(world.view().head, Some(head.into()));
+        assert_eq!(world.view().cut_short, is_accepted);
         let last = world.disk.lineage.last().unwrap();
         let reason = match is_accepted {
             true => LineageReason::Edited,
@@ -271,8 +256,8 @@ fn over_a_kill_the_edit_stands_or_nothing_has_changed() {
     }
     let mut world = sent();
     world.is_killed_when(Arrival::Present);
-    assert_eq!(world.model.view().head, Some("s2".into()));
-    assert!(world.model.record.cut.is_some());
+    assert_eq!(world.view().head, Some("s2".into()));
+    assert!(world.view().cut_short);
 }
 
 /// The agent may have written the prompt to the branch before it ended: a kill at that moment makes the edit stand, so that nobody
@@ -292,14 +277,14 @@ fn nobody_hears_that_a_sent_edit_failed_before_that_is_on_disk() {
         world.release_writes();
         assert!(world.answers[&2].is_err());
         world.is_killed_when(Arrival::Present);
-        assert_eq!(world.model.view().head, Some("s1".into()));
-        assert_eq!(world.model.record.cut, None);
+        assert_eq!(world.view().head, Some("s1".into()));
+        assert!(!world.view().cut_short);
     }
     let mut world = sent();
     world.hold_writes = true;
     world.dies();
     world.is_killed_when(Arrival::Present);
-    assert_eq!(world.model.view().head, Some("s2".into()));
+    assert_eq!(world.view().head, Some("s2".into()));
     assert!(!world.answers.contains_key(&2));
 }
 
@@ -335,13 +320,13 @@ fn a_resume_meanwhile_is_told_of_the_head_that_comes_of_it() {
     let reply = world.resume(Fidelity::Text);
     assert!(!world.answers.contains_key(&reply));
     world.says_something();
-    assert!(world.log().contains(&format!("answer {reply} resumed s2 live")));
+    world.expect_among(&format!("answer {reply} resumed s2 live"));
 
     let mut world = sent();
     let reply = world.resume(Fidelity::Text);
     world.dies();
     world.reopens();
-    assert!(world.log().contains(&format!("answer {reply} resumed s1 resume")));
+    world.expect_among(&format!("answer {reply} resumed s1 resume"));
 }
 
 #[test]
@@ -361,14 +346,14 @@ fn an_undo_takes_up_the_earlier_head_again_and_again() {
             "{log:#?}"
         );
         assert!(log.contains(&format!("answer {reply} undone {head} {dropped}")));
-        assert_eq!(world.model.view().head, Some(head.into()));
+        assert_eq!(world.view().head, Some(head.into()));
     }
     let reply = world.undo();
     world.looks_back();
-    assert!(world.log().contains(&format!("answer {reply} error conflict")));
+    world.expect_among(&format!("answer {reply} error conflict"));
     world.prompt("and on");
     world.reopens();
-    assert!(world.log().contains(&"send and on".to_owned()));
+    world.expect_among("send and on");
 }
 
 #[test]
@@ -378,20 +363,20 @@ fn a_branch_in_place_is_taken_back_too() {
     world.branched(Ok(branch("s2")));
     let reply = world.undo();
     world.looks_back();
-    assert!(world.log().contains(&format!("answer {reply} undone s1 0")));
+    world.expect_among(&format!("answer {reply} undone s1 0"));
 }
 
 #[test]
 fn an_undo_that_cannot_be_written_changes_nothing() {
     let mut world = sent();
     world.ends("end_turn");
-    let before = world.model.record.clone();
+    let before = world.links();
     world.hold_writes = true;
     let reply = world.undo();
     world.looks_back();
     world.write_fails();
-    assert!(world.log().contains(&format!("answer {reply} error storeFailed")));
-    assert_eq!(world.model.record.chain, before.chain);
+    world.expect_among(&format!("answer {reply} error storeFailed"));
+    assert_eq!(world.links(), before);
     assert!(world.is_armed(Deadline::Rewrite));
 }
 
@@ -401,20 +386,17 @@ fn an_undo_to_a_session_without_an_id_changes_nothing() {
     let mut world = sent();
     world.ends("end_turn");
     for head in ["", " "] {
-        let before = world.model.record.clone();
+        let before = world.view();
         world.forget_log();
         let reply = world.undo();
         world.looks_back_to(head);
         let refused = format!("answer {reply} error conflict");
         assert_eq!(world.log(), ["look back", &refused], "{head:?}");
-        assert_eq!(world.model.record, before, "{head:?}");
-        assert_eq!(world.model.view().head, Some("s2".into()));
+        assert_eq!(world.view(), before, "{head:?}");
+        assert_eq!(world.view().head, Some("s2".into()));
     }
     world.prompt("and on");
-    assert!(
-        world.log().contains(&"send and on".to_owned()),
-        "it is open still"
-    );
+    world.expect_among("send and on");
 }
 
 /// What was to follow the edit is not said on the history that the edit would have left.
@@ -438,8 +420,8 @@ fn a_prompt_that_waits_behind_an_edit_goes_with_it() {
     let mut world = sent();
     world.queue("and then");
     world.ends("end_turn");
-    assert!(world.log().contains(&"send and then".to_owned()));
-    assert_eq!(world.model.view().head, Some("s2".into()));
+    world.expect_among("send and then");
+    assert_eq!(world.view().head, Some("s2".into()));
 }
 
 #[test]
@@ -459,8 +441,8 @@ fn a_death_while_the_prompt_is_written_down_leads_to_no_other_session() {
     assert!(!log.contains(&"open text".to_owned()), "{log:#?}");
     world.edit_is_made(Ok(edited("s3", "s1", 1)));
     world.says_something();
-    assert_eq!(world.model.view().head, Some("s3".into()));
-    assert!(world.log().contains(&format!("answer {resume} resumed s3 live")));
+    assert_eq!(world.view().head, Some("s3".into()));
+    world.expect_among(&format!("answer {resume} resumed s3 live"));
 }
 
 #[test]
@@ -484,9 +466,9 @@ fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
     world.is_killed_when(Arrival::Present);
-    assert_eq!(world.model.view().head, Some("s2".into()));
-    assert!(world.model.record.interrupts.is_empty());
-    assert!(world.model.record.cut.is_some(), "the new one was cut short");
+    assert_eq!(world.view().head, Some("s2".into()));
+    assert!(world.view().interrupts.is_empty());
+    assert!(world.view().cut_short, "the new one was cut short");
 }
 
 /// It was put off behind what came up before its time.
@@ -504,7 +486,7 @@ fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
     world.is_killed_when(Arrival::Present);
-    assert_eq!(world.model.view().head, Some("s2".into()));
+    assert_eq!(world.view().head, Some("s2".into()));
     let continuation = world.model.record.continuation.as_ref().unwrap();
     assert_eq!(continuation.text, Some(PromptContent::text("good morning")));
 }
@@ -523,5 +505,5 @@ fn a_move_is_undone_as_a_move() {
     let log = world.log();
     assert!(log.contains(&"event undone s1 0".to_owned()), "{log:#?}");
     assert!(log.contains(&format!("answer {reply} undone s1 0")), "{log:#?}");
-    assert_eq!(world.model.record.cwd, "/home/u/project");
+    assert_eq!(world.view().cwd, "/home/u/project");
 }

@@ -58,12 +58,9 @@ fn each_kind_of_failure_leaves_its_own_state_and_the_chain_as_it_was() {
         let mut world = World::running();
         world.refuses(error);
         assert_eq!(failure_of(&world, 2).0, kind);
-        assert_eq!(world.model.state(), state, "{kind:?}");
+        assert_eq!(world.view().state, state, "{kind:?}");
         assert_eq!(world.chain(), ["s1"], "{kind:?}");
-        assert_eq!(
-            world.model.record.limit.is_some(),
-            state == ConversationState::Limited
-        );
+        assert_eq!(world.view().limit.is_some(), state == ConversationState::Limited);
         assert_eq!(world.disk.record.as_ref(), Some(&world.model.record), "{kind:?}");
         world.prompt("again");
         if kind == FailureKind::AuthRequired {
@@ -71,8 +68,8 @@ fn each_kind_of_failure_leaves_its_own_state_and_the_chain_as_it_was() {
             world.reopens();
         }
         world.ends("end_turn");
-        assert_eq!(world.model.state(), ConversationState::Idle, "{kind:?}");
-        assert_eq!(world.model.record.limit, None);
+        assert_eq!(world.view().state, ConversationState::Idle, "{kind:?}");
+        assert_eq!(world.view().limit, None);
     }
 }
 
@@ -92,15 +89,15 @@ fn f1_a_session_whose_agent_wants_a_sign_in_is_opened_in_another_process_for_the
         "event state idle",
         "answer 2 turn t2 failed",
     ]);
-    assert!(world.model.view().live && world.model.view().cut_short);
+    assert!(world.view().live && world.view().cut_short);
     world.prompt("again");
     world.expect(&["close session", "event state prompting"]);
     world.closes();
     world.expect(&["event closed"]);
     world.reopens();
-    assert!(world.log().contains(&"send again".to_owned()));
+    world.expect_among("send again");
     world.ends("end_turn");
-    assert!(!world.model.view().cut_short);
+    assert!(!world.view().cut_short);
     world.forget_log();
     world.prompt("and again");
     world.expect(&["event state prompting", "send and again"]);
@@ -115,7 +112,7 @@ fn a_session_leaves_a_retired_agent_between_turns_only() {
     // Whoever asks for it while the turn runs has it where it is.
     world.resume(Fidelity::Text);
     assert!(matches!(&world.answers[&3], Ok(Answer::Resumed(..))));
-    assert!(world.model.view().live);
+    assert!(world.view().live);
     world.ends("end_turn");
     world.forget_log();
     world.resume(Fidelity::Text);
@@ -145,7 +142,7 @@ fn a_cancelled_turn_that_fails_is_not_cut_short() {
         let mut world = World::running();
         world.cancel();
         world.refuses(error.clone());
-        assert_eq!(world.model.record.cut, None, "{error}");
+        assert!(!world.view().cut_short, "{error}");
         // One that was cut short before it still is.
         let mut world = World::running();
         world.refuses(json!({"code": -32603, "message": "ECONNREFUSED"}));
@@ -178,7 +175,7 @@ fn f25_a_limit_is_told_with_its_reset_and_is_not_a_new_conversation() {
         failure_of(&world, 2),
         (FailureKind::RateLimited, Some("2026-11-20T23:00:00Z".to_owned()))
     );
-    assert!(world.model.view().live);
+    assert!(world.view().live);
     world.prompt("again");
     world.expect(&["event state prompting", "send again"]);
 }
@@ -190,10 +187,10 @@ fn a_limit_is_not_lifted_by_a_failure_that_passes() {
     world.dies();
     world.prompt("third");
     world.climb_fails(not_resumable());
-    assert_eq!(world.model.state(), ConversationState::Failed);
+    assert_eq!(world.view().state, ConversationState::Failed);
     world.resume(Fidelity::Text);
     world.reopens();
-    assert_eq!(world.model.state(), ConversationState::Limited);
+    assert_eq!(world.view().state, ConversationState::Limited);
 }
 
 #[test]
@@ -204,7 +201,7 @@ fn f21_a_rejected_notice_alone_ends_nothing() {
         "_meta": {"_claude/rateLimit": {"status": "rejected", "resetsAt": 1_795_215_600}}
     }));
     world.ends("end_turn");
-    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 end_turn");
+    world.expect_last("answer 2 turn t2 end_turn");
 }
 
 #[test]
@@ -232,11 +229,7 @@ fn a_result_that_holds_a_failure_is_a_failed_turn() {
         in_company: false,
     });
     assert_eq!(failure_of(&world, 2).0, FailureKind::RateLimited);
-    assert_eq!(
-        world.model.record.chain.head().unwrap().turns,
-        1,
-        "only the first turn was acknowledged"
-    );
+    assert_eq!(world.head().turns, 1, "only the first turn was acknowledged");
 }
 
 #[test]
@@ -269,7 +262,7 @@ fn f31_a_dead_agent_fails_the_turn_and_the_next_prompt_brings_the_session_back()
     world.reopens();
     world.says_something();
     world.ends("end_turn");
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.view().state, ConversationState::Idle);
 }
 
 #[test]
@@ -292,7 +285,7 @@ fn f6_a_session_whose_agent_died_at_the_first_prompt_is_not_expected_to_have_a_t
     world.prompt("hello");
     world.opens("s1");
     world.dies();
-    let head = world.model.record.chain.head().unwrap();
+    let head = world.head();
     assert!(!head.written, "nothing showed that the agent took the prompt");
 }
 
@@ -303,7 +296,7 @@ fn f6_a_session_that_ignored_even_the_cancel_is_not_expected_to_have_a_transcrip
     world.opens("s1");
     world.cancel();
     world.elapses(crate::conversation::effect::Deadline::Cancel);
-    assert!(!world.model.record.chain.head().unwrap().written);
+    assert!(!world.head().written);
 }
 
 #[test]
@@ -313,7 +306,7 @@ fn f6_a_session_that_refused_its_first_prompt_after_a_cancel_was_not_written() {
     world.opens("s1");
     world.cancel();
     world.does_not_know_the_session();
-    assert!(!world.model.record.chain.head().unwrap().written);
+    assert!(!world.head().written);
     let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
         panic!("no turn")
     };
@@ -331,7 +324,7 @@ fn an_agent_that_dies_while_the_prompt_is_written_down_never_had_it_and_it_goes_
     world.expect(&[]);
     world.hold_writes = false;
     world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send second");
+    world.expect_last("send second");
 }
 
 #[test]
@@ -341,9 +334,9 @@ fn an_agent_that_dies_while_the_end_is_written_down_does_not_change_it() {
     world.ends("end_turn");
     world.dies();
     world.release_writes();
-    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 end_turn");
-    assert_eq!(world.model.session, Session::Closed);
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    world.expect_last("answer 2 turn t2 end_turn");
+    assert!(!world.view().live);
+    assert_eq!(world.view().state, ConversationState::Idle);
 }
 
 #[test]
@@ -351,8 +344,8 @@ fn an_agent_that_dies_while_nothing_runs_is_only_detached() {
     let mut world = World::live();
     world.dies();
     world.expect(&["event closed"]);
-    assert_eq!(world.model.state(), ConversationState::Idle);
-    assert!(!world.model.view().live);
+    assert_eq!(world.view().state, ConversationState::Idle);
+    assert!(!world.view().live);
     world.dies();
     world.expect(&[]);
 }

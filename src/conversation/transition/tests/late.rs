@@ -5,6 +5,7 @@ use bridge_protocol::link::RollCause;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use super::outside::{agent_error, not_resumable};
+use super::words::error_name;
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::Deadline;
@@ -36,7 +37,7 @@ fn the_turn_goes_on_in_the_session_that_is_climbed_to_and_is_told_once() {
         world.disk.record.as_ref().unwrap().turn.is_some(),
         "what was announced has an end after a crash too"
     );
-    assert_eq!(world.model.state(), ConversationState::Prompting);
+    assert_eq!(world.view().state, ConversationState::Prompting);
     assert!(
         world.model.running(Vec::new(), false).is_some(),
         "who attaches now is told of it"
@@ -78,21 +79,19 @@ fn a_climb_that_finds_nothing_is_the_end_of_the_turn() {
         ),
     ] {
         let mut world = refused_late();
-        let words = error.to_string();
+        let case = error_name(&error);
         world.climb_fails(error);
         let turn = turn(&world, 2);
         assert_eq!(turn.stop_reason, StopReason::Failed);
         let failure = turn.failure.as_ref().unwrap();
         assert_eq!(failure.kind, kind);
-        assert!(failure.message.contains(&words), "{}", failure.message);
-        assert_eq!(world.model.state(), state, "{words}");
-        assert!(
-            world
-                .log()
-                .iter()
-                .any(|line| line.starts_with("event turnEnded t2"))
+        crate::words::check(
+            &format!("a climb that ends with {case}"),
+            "failure",
+            &failure.message,
         );
-        assert_eq!(world.model.record.turn, None);
+        assert_eq!(world.view().state, state, "{case}");
+        assert!(world.saw("event turnEnded t2"));
     }
 }
 
@@ -107,11 +106,7 @@ fn a_turn_that_every_session_refuses_late_ends() {
         world.does_not_know_the_session();
     }
     let failure = turn(&world, 2).failure.as_ref().unwrap();
-    assert!(
-        failure.message.contains("could not be brought back"),
-        "{}",
-        failure.message
-    );
+    crate::words::check("a turn that every session refuses", "failure", &failure.message);
 }
 
 #[test]
@@ -127,10 +122,7 @@ fn a_cancel_during_the_climb_ends_the_turn() {
         &format!("answer {reply} cancelled true"),
     ]);
     world.copies("s2", RollCause::Forgotten);
-    assert!(
-        !world.log().iter().any(|line| line.starts_with("send")),
-        "nothing is sent for a turn that is over"
-    );
+    assert!(!world.saw("send"), "nothing is sent for a turn that is over");
 }
 
 #[test]
@@ -164,7 +156,7 @@ fn a_sign_of_work_after_the_grace_shows_that_a_transcript_is_to_be_expected() {
     world.prompt("hello");
     world.opens("s1");
     world.elapses(Deadline::Accept);
-    assert!(!world.model.record.chain.head().unwrap().written);
+    assert!(!world.head().written);
     world.says_something();
-    assert!(world.model.record.chain.head().unwrap().written);
+    assert!(world.head().written);
 }

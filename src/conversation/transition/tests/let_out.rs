@@ -40,7 +40,6 @@ fn a_caller_who_joins_the_first_prompt_leaves_no_continuation_behind() {
     world.climb_fails(agent_error());
     assert!(line(&world).is_empty());
     assert_eq!(due_at(&world), None);
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
 }
 
 #[test]
@@ -107,10 +106,9 @@ fn why_a_later_prompt_of_the_line_did_not_go_out_is_told() {
     world.does_not_know_the_session();
     world.climb_fails(agent_error());
     assert_eq!(line(&world), ["t4+"]);
-    let view = world.model.view();
+    let view = world.view();
     let why = format!("a prompt that waited in line did not go out: {}", agent_error());
     assert_eq!(view.failure, Some(why));
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
 }
 
 /// Its result is told from the moment at which it is cancelled, and after a reset too.
@@ -295,7 +293,7 @@ fn a_stop_holds_also_the_next_of_the_line_that_nobody_waits_for() {
 fn who_leads_the_line_is_not_tried_for_ever() {
     let mut world = opening();
     world.climb_fails(ConversationError::AgentUnavailable("not now".to_owned()));
-    let attempts = |world: &World| world.model.record.continuation.as_ref().unwrap().attempts;
+    let attempts = |world: &World| world.view().continuation.as_ref().unwrap().attempts;
     assert_eq!(attempts(&world), 1);
     world.passes_to(&due_at(&world).unwrap());
     world.falls_due();

@@ -11,7 +11,7 @@ use crate::conversation::effect::{Arrival, Deadline};
 
 /// What is shown of the line: each turn, with a `+` when it is held.
 pub(super) fn line(world: &World) -> Vec<String> {
-    let view = world.model.view();
+    let view = world.view();
     let shown = view.queue.iter();
     shown
         .map(|waiting| format!("{}{}", waiting.turn_id, if waiting.held { "+" } else { "" }))
@@ -85,10 +85,7 @@ fn a_place_that_could_not_be_written_is_told_and_not_taken() {
     world.hold_writes = true;
     let reply = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
     world.write_fails();
-    assert_eq!(
-        world.log().last().unwrap(),
-        &format!("answer {reply} error storeFailed")
-    );
+    world.expect_last(&format!("answer {reply} error storeFailed"));
     assert!(world.model.queue.is_empty() && world.model.open_requests.is_empty());
     world.elapses(Deadline::Rewrite);
     world.release_writes();
@@ -132,7 +129,7 @@ fn a_place_is_left_with_the_turn_that_stands_for_it() {
 fn what_waited_is_held_after_a_kill_and_nothing_goes_out_by_itself() {
     let mut world = waiting();
     world.is_killed();
-    let view = world.model.view();
+    let view = world.view();
     assert_eq!(
         (view.state, view.cut_short),
         (ConversationState::Interrupted, true)
@@ -147,12 +144,11 @@ fn what_waited_is_held_after_a_kill_and_nothing_goes_out_by_itself() {
     world.ends("end_turn");
     assert!(world.answers[&reply].is_ok());
     assert_eq!(sent(&mut world), ["fifth"]);
-    let view = world.model.view();
+    let view = world.view();
     assert_eq!(
         (view.state, view.cut_short),
         (ConversationState::Interrupted, true)
     );
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
 }
 
 #[test]
@@ -167,7 +163,7 @@ fn it_goes_on_with_what_was_cut_short_and_then_with_the_line_in_its_order() {
         world.ends("end_turn");
     }
     assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
-    let view = world.model.view();
+    let view = world.view();
     assert_eq!((view.state, view.cut_short), (ConversationState::Idle, false));
     assert!(line(&world).is_empty() && on_disk(&world).is_empty());
     assert_eq!(view.continuation, None);
@@ -186,7 +182,7 @@ fn with_nothing_else_it_begins_with_the_line() {
     let told = log.iter().filter(|line| line.starts_with("event continued"));
     assert_eq!(told.count(), 2, "{log:?}");
     assert!(on_disk(&world).is_empty());
-    assert_eq!(world.model.record.continuation, None);
+    assert_eq!(world.view().continuation, None);
 }
 
 /// What was asked for at a time goes on at that time, whatever becomes of the daemon until it has begun.
@@ -202,7 +198,7 @@ fn that_the_line_is_to_go_on_outlives_the_daemon_until_it_has_begun() {
     world.reopens();
     assert_eq!(sent(&mut world), ["third"]);
     world.is_killed();
-    assert_eq!(world.model.record.continuation, None);
+    assert_eq!(world.view().continuation, None);
     assert_eq!(line(&world), ["t4+"]);
     world.falls_due();
     assert!(sent(&mut world).is_empty());
@@ -215,7 +211,7 @@ fn a_failure_holds_the_rest_again() {
     world.refuses(limit());
     assert_eq!(sent(&mut world), ["third"]);
     assert_eq!(line(&world), ["t4+"]);
-    let view = world.model.view();
+    let view = world.view();
     assert_eq!((view.state, view.cut_short), (ConversationState::Limited, true));
     assert_eq!(view.continuation, None);
     // Both are gone on with by the next call.
@@ -237,7 +233,7 @@ fn what_did_not_get_to_an_agent_keeps_its_place() {
     assert_eq!(line(&world), ["t3+", "t4+"]);
     assert_eq!(on_disk(&world), ["t3", "t4"]);
     assert!(world.model.open_requests.is_empty());
-    assert!(world.model.view().cut_short);
+    assert!(world.view().cut_short);
 }
 
 #[test]
@@ -337,7 +333,7 @@ fn what_is_held_is_cancelled_by_its_name_or_with_all_others() {
     let all = world.cancel_all();
     world.expect(&["event state idle", &format!("answer {all} cancelled true")]);
     assert!(line(&world).is_empty() && on_disk(&world).is_empty());
-    assert!(!world.model.view().cut_short);
+    assert!(!world.view().cut_short);
     // Who asked for it hears of that, also later.
     let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
     world.expect(&[&format!("answer {again} kept")]);
@@ -348,7 +344,7 @@ fn a_cancelled_line_is_not_gone_on_with() {
     let mut world = held();
     world.continue_at(ContinueAt::Time(world.now()), None);
     world.cancel_all();
-    assert_eq!(world.model.record.continuation, None);
+    assert_eq!(world.view().continuation, None);
     world.falls_due();
     assert!(sent(&mut world).is_empty());
 }
@@ -378,7 +374,7 @@ fn a_continuation_that_is_called_off_holds_the_line() {
     assert_eq!(line(&world), ["t3+", "t4+"]);
     world.reopens();
     assert!(sent(&mut world).is_empty());
-    assert_eq!(world.model.state(), ConversationState::Interrupted);
+    assert_eq!(world.view().state, ConversationState::Interrupted);
 }
 
 #[test]

@@ -8,17 +8,16 @@ use super::outside::agent_error;
 use super::questions::orphaned;
 use super::world::World;
 use crate::conversation::effect::Arrival;
-use crate::conversation::state::Session;
 
 #[test]
 fn the_files_go_when_the_session_is_closed_and_the_chain_follows_them() {
     let mut world = World::live();
-    let before = world.model.record.cwd.clone();
+    let before = world.view().cwd.clone();
     world.move_to("/new", None);
     world.expect(&["close session", "event state moving"]);
     world.closes();
     world.expect(&["event closed"]);
-    assert_eq!(world.model.record.cwd, before);
+    assert_eq!(world.view().cwd, before);
     world.hold_writes = true;
     world.moved(Ok(3));
     world.expect(&[]);
@@ -28,9 +27,8 @@ fn the_files_go_when_the_session_is_closed_and_the_chain_follows_them() {
         "event state idle",
         "answer 2 moved 3",
     ]);
-    let head = world.model.record.chain.head().unwrap();
+    let head = world.head();
     assert_eq!((head.cwd.as_str(), head.reason), ("/new", LinkReason::Moved));
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
     let entry = world.disk.lineage.last().unwrap();
     assert_eq!((entry.reason, entry.cwd.as_str()), (LineageReason::Moved, "/new"));
     // It goes on as the same session.
@@ -45,12 +43,12 @@ fn only_the_links_of_the_folder_that_is_left_go_along() {
     let mut world = World::live();
     world.fork(true);
     world.branches("s2");
-    let links = world.model.record.chain.links().to_vec();
+    let links = world.links();
     world.move_to("/new", None);
     world.moved(Ok(2));
     world.move_to("/newer", None);
     world.moved(Ok(2));
-    let now = world.model.record.chain.links();
+    let now = world.links();
     assert!(now.iter().all(|link| link.cwd == "/newer"), "{now:?}");
     let origins = |links: &[bridge_protocol::link::Link]| -> Vec<_> {
         let origin = links.iter();
@@ -65,7 +63,7 @@ fn only_the_links_of_the_folder_that_is_left_go_along() {
             })
             .collect()
     };
-    assert_eq!(origins(now), origins(&links));
+    assert_eq!(origins(&now), origins(&links));
 }
 
 #[test]
@@ -85,7 +83,7 @@ fn what_goes_on_has_to_end_first_and_while_it_moves_all_else_waits() {
         if at_files {
             world.closes();
         }
-        assert_eq!(world.model.state(), ConversationState::Moving);
+        assert_eq!(world.view().state, ConversationState::Moving);
         world.forget_log();
         for call in calls {
             let reply = call(&mut world);
@@ -93,17 +91,15 @@ fn what_goes_on_has_to_end_first_and_while_it_moves_all_else_waits() {
         }
     }
     world.moved(Err(agent_error()));
-    assert_eq!(
-        (world.model.state(), &world.model.session),
-        (ConversationState::Idle, &Session::Closed)
-    );
-    assert!(world.log().contains(&"answer 2 error agentError".to_owned()));
+    let view = world.view();
+    assert_eq!((view.state, view.live), (ConversationState::Idle, false));
+    world.expect_among("answer 2 error agentError");
 }
 
 #[test]
 fn what_cannot_be_written_down_goes_back() {
     let mut world = World::live();
-    let before = world.model.record.clone();
+    let (before, links) = (world.view(), world.links());
     world.move_to("/new", Some("k"));
     world.closes();
     world.hold_writes = true;
@@ -111,43 +107,42 @@ fn what_cannot_be_written_down_goes_back() {
     world.forget_log();
     world.write_fails();
     assert!(world.log().contains(&"take back".to_owned()));
-    assert_eq!(world.model.state(), ConversationState::Moving);
+    assert_eq!(world.view().state, ConversationState::Moving);
     world.taken_back();
-    assert!(world.log().contains(&"answer 2 error storeFailed".to_owned()));
-    let record = &world.model.record;
-    assert_eq!((&record.cwd, &record.chain), (&before.cwd, &before.chain));
+    world.expect_among("answer 2 error storeFailed");
+    assert_eq!((world.view().cwd, world.links()), (before.cwd, links));
     world.release_writes();
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.view().state, ConversationState::Idle);
     // The same call is a new one.
     world.move_to("/new", Some("k"));
     world.moved(Ok(3));
-    assert_eq!(world.disk.record.as_ref().unwrap().cwd, "/new");
+    assert_eq!(world.on_disk().cwd, "/new");
     let reply = world.move_to("/new", Some("k"));
-    assert!(world.log().contains(&format!("answer {reply} kept")));
+    world.expect_among(&format!("answer {reply} kept"));
 }
 
 #[test]
 fn to_where_it_is_nothing_goes() {
     let mut world = World::live();
-    let cwd = world.model.record.cwd.clone();
+    let cwd = world.view().cwd.clone();
     let reply = world.move_to(&cwd, None);
     world.expect(&[&format!("answer {reply} moved 0")]);
-    assert_ne!(world.model.session, Session::Closed);
+    assert!(world.view().live);
 }
 
 #[test]
 fn of_where_it_is_already_nothing_is_taken_back() {
     let mut world = World::live();
-    let cwd = world.model.record.cwd.clone();
+    let cwd = world.view().cwd.clone();
     world.hold_writes = true;
     world.move_to(&cwd, None);
     world.reset();
     world.closes();
-    let reset = world.model.record.chain.clone();
+    let reset = world.links();
     world.write_fails();
-    assert_eq!(world.model.record.chain, reset);
+    assert_eq!(world.links(), reset);
     world.release_writes();
-    assert_eq!(world.disk.record.as_ref().unwrap().chain, reset);
+    assert_eq!(world.disk.record.as_ref().unwrap().chain.links(), reset);
 }
 
 #[test]
@@ -155,11 +150,11 @@ fn what_is_held_moves_and_takes_nothing_else_on_until_it_is_released() {
     let mut world = World::running();
     let reply = world.hold();
     world.expect(&[&format!("answer {reply} error busy")]);
-    assert_ne!(world.model.state(), ConversationState::Moving);
+    assert_ne!(world.view().state, ConversationState::Moving);
 
     let mut world = World::live();
     world.hold();
-    assert_eq!(world.model.state(), ConversationState::Moving);
+    assert_eq!(world.view().state, ConversationState::Moving);
     let calls: [fn(&mut World) -> u32; 4] = [
         |world| world.prompt("now"),
         |world| world.fork(false),
@@ -171,9 +166,9 @@ fn what_is_held_moves_and_takes_nothing_else_on_until_it_is_released() {
             world.move_to("/new", None);
             world.closes();
             world.moved(Ok(1));
-            assert_eq!(world.model.record.cwd, "/new");
+            assert_eq!(world.view().cwd, "/new");
         }
-        assert_eq!(world.model.state(), ConversationState::Moving);
+        assert_eq!(world.view().state, ConversationState::Moving);
         assert!(!world.model.is_at_rest());
         world.forget_log();
         for call in calls {
@@ -182,7 +177,7 @@ fn what_is_held_moves_and_takes_nothing_else_on_until_it_is_released() {
         }
     }
     world.release();
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    assert_eq!(world.view().state, ConversationState::Idle);
     assert!(world.model.is_at_rest());
 }
 
@@ -193,17 +188,18 @@ fn what_falls_due_while_it_is_held_waits_until_it_is_released() {
     world.hold();
     world.passes_to(RESET);
     world.falls_due();
-    assert!(world.model.turn.is_none());
+    assert_eq!(world.view().state, ConversationState::Moving);
     world.move_to("/new", None);
     if world.closing.is_some() {
         world.closes();
     }
     world.moved(Ok(1));
-    assert_eq!(world.model.record.cwd, "/new");
-    assert!(world.model.turn.is_none() && world.job.is_none());
+    assert_eq!(world.view().cwd, "/new");
+    assert_eq!(world.view().state, ConversationState::Moving);
+    assert!(world.job.is_none());
     world.release();
     world.ascertains(Arrival::Absent);
-    assert!(world.model.turn.is_some());
+    assert_eq!(world.view().state, ConversationState::Prompting);
 }
 
 #[test]
@@ -215,5 +211,5 @@ fn the_question_of_a_dead_agent_is_not_answered_on_the_way() {
     world.expect(&[&format!("answer {reply} error busy")]);
     world.release();
     world.allow("q1");
-    assert!(world.model.turn.is_some());
+    assert_eq!(world.view().state, ConversationState::Prompting);
 }

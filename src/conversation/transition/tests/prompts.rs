@@ -30,7 +30,7 @@ fn the_first_prompt_opens_a_session_and_each_step_waits_for_the_disk() {
     world.write_ends();
     world.ends("end_turn");
     world.expect(&[]);
-    assert_eq!(world.model.state(), ConversationState::Prompting);
+    assert_eq!(world.view().state, ConversationState::Prompting);
     world.write_ends();
     world.expect(&[
         "event turnEnded t1 end_turn",
@@ -38,9 +38,8 @@ fn the_first_prompt_opens_a_session_and_each_step_waits_for_the_disk() {
         "answer 1 turn t1 end_turn",
     ]);
     assert!(world.is_armed(Deadline::Idle));
-    let head = world.model.record.chain.head().unwrap();
+    let head = world.head();
     assert_eq!((head.turns, head.written), (1, true));
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
     assert_eq!(world.disk.upstream, ["s1".into()]);
 }
 
@@ -135,7 +134,7 @@ fn a_retelling_goes_before_the_first_prompt_and_before_no_other() {
     let mut world = World::hibernating();
     world.prompt("second");
     world.retells("s2", "So far:");
-    assert_eq!(world.log().last().unwrap(), "send So far:\nsecond");
+    world.expect_last("send So far:\nsecond");
     world.says_something();
     world.expect(&[
         "event promptAccepted t2 second",
@@ -143,7 +142,7 @@ fn a_retelling_goes_before_the_first_prompt_and_before_no_other() {
     ]);
     world.ends("end_turn");
     world.prompt("third");
-    assert!(world.log().contains(&"send third".to_owned()));
+    world.expect_among("send third");
 }
 
 #[test]
@@ -156,7 +155,7 @@ fn a_retelling_waits_for_the_prompt_that_is_sent() {
     world.cancel();
     world.release_writes();
     world.prompt("third");
-    assert!(world.log().contains(&"send So far:\nthird".to_owned()));
+    world.expect_among("send So far:\nthird");
 }
 
 #[test]
@@ -188,9 +187,8 @@ fn a_conversation_that_cannot_be_resumed_is_failed_until_it_is_open_again() {
     world.reopens();
     world.says_something();
     world.ends("end_turn");
-    assert_eq!(world.model.state(), ConversationState::Idle);
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
-    assert_eq!(world.model.record.failure, None);
+    assert_eq!(world.view().state, ConversationState::Idle);
+    assert_eq!(world.view().failure, None);
 }
 
 #[test]
@@ -227,7 +225,7 @@ fn waiting_prompts_go_out_one_by_one_in_their_order() {
         "it went on prompting: {log:?}"
     );
     world.ends("end_turn");
-    assert_eq!(world.log().last().unwrap(), "answer 4 turn t4 end_turn");
+    world.expect_last("answer 4 turn t4 end_turn");
 }
 
 #[test]
@@ -246,7 +244,7 @@ fn a_prompt_during_hibernation_waits_for_it() {
     world.closes();
     world.expect(&["event closed"]);
     world.reopens();
-    assert_eq!(world.log().last().unwrap(), "send second");
+    world.expect_last("send second");
 }
 
 #[test]
@@ -303,7 +301,7 @@ fn a_refused_call_leaves_its_key_free() {
     assert!(world.model.open_requests.is_empty());
     world.ends("end_turn");
     world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-    assert_eq!(world.model.state(), ConversationState::Prompting);
+    assert_eq!(world.view().state, ConversationState::Prompting);
 }
 
 #[test]
@@ -338,16 +336,16 @@ fn the_usage_of_the_answer_is_passed_on_unread() {
 fn a_stop_reason_that_nobody_knows_is_told_in_the_agents_word_and_the_turn_counts() {
     let mut world = World::running();
     world.ends("something_new");
-    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 something_new");
-    assert_eq!(world.model.record.chain.head().unwrap().turns, 2);
-    assert_eq!(world.model.state(), ConversationState::Idle);
+    world.expect_last("answer 2 turn t2 something_new");
+    assert_eq!(world.head().turns, 2);
+    assert_eq!(world.view().state, ConversationState::Idle);
 }
 
 #[test]
 fn a_turn_that_the_agent_ends_as_failed_comes_with_a_failure() {
     let mut world = World::running();
     world.ends("failed");
-    assert_eq!(world.log().last().unwrap(), "answer 2 turn t2 failed");
+    world.expect_last("answer 2 turn t2 failed");
     let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
         panic!("no turn")
     };

@@ -18,15 +18,11 @@ fn the_copy_is_made_when_the_session_is_closed_and_the_chain_goes_on_with_it() {
     world.hold_writes = true;
     world.repaired(Ok(Some("s2")));
     world.expect(&["event state idle"]);
-    assert_eq!(
-        world.model.view().head,
-        Some("s1".into()),
-        "it is not on disk yet"
-    );
+    assert_eq!(world.view().head, Some("s1".into()), "it is not on disk yet");
     world.release_writes();
     world.expect(&["event rolled s1 to s2 damaged partial", "answer 2 checked s2"]);
     assert_eq!(world.chain(), ["s1", "s2"]);
-    let head = world.model.record.chain.head().unwrap();
+    let head = world.head();
     assert_eq!(
         (head.reason, head.relation),
         (LinkReason::Rebuilt, Relation::Carries)
@@ -37,12 +33,11 @@ fn the_copy_is_made_when_the_session_is_closed_and_the_chain_goes_on_with_it() {
     );
     assert_eq!(head.from_upstream_id, Some("s1".into()));
     assert_eq!(world.model.record.resting, Resting::Idle);
-    assert_eq!(world.disk.record.as_ref(), Some(&world.model.record));
     assert_eq!(world.disk.lineage.last().unwrap().reason, LineageReason::Rebuilt);
     // It goes on with the copy, and an undo has nothing to take back.
     let reply = world.undo();
     world.looks_back();
-    assert!(world.log().contains(&format!("answer {reply} error conflict")));
+    world.expect_among(&format!("answer {reply} error conflict"));
     world.prompt("on");
     world.forget_log();
     world.reopens();
@@ -55,7 +50,7 @@ fn no_branch_is_made_while_the_session_is_closed_for_a_repair() {
     let mut world = World::live();
     let repair = world.repair(None);
     let fork = world.fork(false);
-    assert!(world.log().contains(&format!("answer {fork} error busy")));
+    world.expect_among(&format!("answer {fork} error busy"));
     world.closes();
     world.repaired(Ok(None));
     assert!(world.answers[&repair].is_ok());
@@ -107,13 +102,13 @@ fn where_nothing_is_to_be_repaired_all_stays() {
         let mut world = World::live();
         world.repair(key);
         world.closes();
-        let before = world.model.record.chain.clone();
+        let before = world.links();
         world.forget_log();
         world.repaired(Ok(None));
-        assert!(world.log().contains(&"answer 2 checked nothing".to_owned()));
-        assert_eq!(world.model.record.chain, before);
+        world.expect_among("answer 2 checked nothing");
+        assert_eq!(world.links(), before);
         let reply = world.repair(key);
-        let is_kept = world.log().contains(&format!("answer {reply} kept"));
+        let is_kept = world.saw(&format!("answer {reply} kept"));
         assert_eq!(is_kept, key.is_some());
     }
     let mut world = World::live();
@@ -127,7 +122,7 @@ fn where_nothing_is_to_be_repaired_all_stays() {
 #[test]
 fn what_cannot_be_written_down_goes() {
     let mut world = World::live();
-    let before = world.model.record.clone();
+    let before = world.links();
     world.repair(Some("k"));
     world.closes();
     world.hold_writes = true;
@@ -136,7 +131,7 @@ fn what_cannot_be_written_down_goes() {
     world.write_fails();
     world.taken_back();
     world.expect(&["answer 2 error storeFailed"]);
-    assert_eq!(world.model.record.chain, before.chain);
+    assert_eq!(world.links(), before);
     world.release_writes();
     assert_eq!(world.chain(), ["s1"]);
     // The same call is a new one, and then the same one.
@@ -144,7 +139,7 @@ fn what_cannot_be_written_down_goes() {
     world.repaired(Ok(Some("s3")));
     assert_eq!(world.chain(), ["s1", "s3"]);
     let reply = world.repair(Some("k"));
-    assert!(world.log().contains(&format!("answer {reply} kept")));
+    world.expect_among(&format!("answer {reply} kept"));
 }
 
 /// Something else was written with it, and will be.

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::id::{AgentName, ConversationId, UpstreamId};
-use bridge_protocol::link::LineageEntry;
+use bridge_protocol::link::{LineageEntry, Link};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, Rules};
+use crate::conversation::state::{Model, Rules, view_of_record};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
 
 use super::words::{answer_line, entry, event_line, word, write_line};
@@ -165,9 +166,52 @@ impl World {
     /// timers are left out: they are how the model gets there.
     #[track_caller]
     pub(super) fn expect(&mut self, lines: &[&str]) {
+        assert_eq!(self.seen(), lines);
+    }
+
+    fn seen(&mut self) -> Vec<String> {
         let mut seen = self.log();
         seen.retain(|line| SEEN.iter().any(|start| line.starts_with(start)));
-        assert_eq!(seen, lines);
+        seen
+    }
+
+    /// Fails the test unless clients or the agent saw this, among others, since the last call.
+    #[track_caller]
+    pub(super) fn expect_among(&mut self, line: &str) {
+        let seen = self.seen();
+        assert!(seen.iter().any(|seen| seen == line), "{line} is not in {seen:#?}");
+    }
+
+    /// Fails the test unless this is what clients or the agent saw last since the last call.
+    #[track_caller]
+    pub(super) fn expect_last(&mut self, line: &str) {
+        let seen = self.seen();
+        assert_eq!(seen.last().map(String::as_str), Some(line), "{seen:#?}");
+    }
+
+    /// Whether clients or the agent saw something that begins so since the last call.
+    pub(super) fn saw(&mut self, start: &str) -> bool {
+        self.seen().iter().any(|line| line.starts_with(start))
+    }
+
+    /// The conversation as clients see it.
+    pub(super) fn view(&self) -> Conversation {
+        self.model.view()
+    }
+
+    /// The conversation as clients of the next daemon would see it first.
+    pub(super) fn on_disk(&self) -> Conversation {
+        view_of_record(self.disk.record.as_ref().expect("nothing is on disk"))
+    }
+
+    /// The links of the chain as clients see them, oldest first.
+    pub(super) fn links(&self) -> Vec<Link> {
+        self.model.record.chain.links().to_vec()
+    }
+
+    /// The last link as clients see it.
+    pub(super) fn head(&self) -> Link {
+        self.links().pop().expect("no link")
     }
 
     pub(super) fn is_armed(&self, deadline: Deadline) -> bool {

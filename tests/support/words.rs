@@ -1,0 +1,126 @@
+//! The snapshots of words, which tests inside and outside compare with: `error-words.txt`, `printed-words.txt` and
+//! `finding-words.txt` in `tests/fixtures`. Elsewhere tests assert code, kind and structure, so that a sentence can be
+//! changed in one place.
+//!
+//! A line is the case, ` => ` and the words. Run the tests with `WRITE_ERROR_WORDS=1` to add lines; read what changed
+//! before you commit. `.ci/run` names the lines that no test checked.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Set in the environment, this adds lines that are missing.
+const WRITE: &str = "WRITE_ERROR_WORDS";
+
+/// Set in the environment, this is a folder in which each checked line is noted, for `.ci/run`.
+const NOTE: &str = "CHECKED_WORDS";
+
+/// How much of a run of the same character is shown.
+const RUN: usize = 20;
+
+static FILE: Mutex<()> = Mutex::new(());
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+/// Fails if the error has words that are not in the file.
+#[track_caller]
+pub(crate) fn check(call: &str, kind: &str, message: &str) {
+    compare(
+        "error-words.txt",
+        &format!("{} => {kind}: {}", plain(call), plain(message)),
+    );
+}
+
+/// Fails if this file of fixtures lacks the line.
+#[track_caller]
+pub(crate) fn compare(file: &str, line: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(file);
+    let _guard = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    if let Some(folder) = std::env::var_os(NOTE) {
+        let notes = Path::new(&folder).join(file);
+        let notes = fs::File::options().create(true).append(true).open(notes);
+        // In one write, so that processes which note at the same time mix no lines.
+        notes.unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+    let mut lines: BTreeSet<&str> = text.lines().collect();
+    if !lines.insert(line) {
+        return;
+    }
+    assert!(
+        std::env::var_os(WRITE).is_some(),
+        "{} lacks this line; {WRITE}=1 adds it:\n{line}",
+        path.display()
+    );
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(path, text).unwrap();
+}
+
+fn begins_with_uuid(text: &str) -> bool {
+    let shape = |(at, letter): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => letter == b'-',
+        _ => letter.is_ascii_hexdigit(),
+    };
+    text.len() >= 36 && text.bytes().take(36).enumerate().all(shape)
+}
+
+/// The text on one line, without what differs between runs.
+pub(crate) fn plain(text: &str) -> String {
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.to_str().unwrap();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let word = rest.len()
+            - rest
+                .trim_start_matches(|letter: char| letter.is_ascii_hexdigit() || letter == '-')
+                .len();
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|digit: char| digit.is_ascii_digit())
+                .len();
+        let (written, length) = if rest.starts_with(temporary) {
+            let end = rest.find(|end: char| end.is_whitespace() || "\"',:;)".contains(end));
+            ("PATH".to_owned(), end.unwrap_or(rest.len()))
+        } else if begins_with_uuid(rest) {
+            ("ID".to_owned(), 36)
+        } else if word >= 6 && plain.ends_with('"') && rest[word..].starts_with('"') {
+            ("ID".to_owned(), word)
+        } else if digits > 0 {
+            ("0".to_owned(), digits)
+        } else {
+            let shown = if next.is_control() {
+                next.escape_debug().to_string()
+            } else {
+                next.to_string()
+            };
+            (shown, next.len_utf8())
+        };
+        if !plain.ends_with(&written.repeat(RUN)) {
+            plain.push_str(&written);
+        }
+        rest = &rest[length..];
+    }
+    at_any_hour(&plain)
+}
+
+/// A text whose numbers are `0`, with the same words at each hour: a time of today and one after midnight,
+/// which has its day, read `0:0:0`; a time before noon and one after it read `0:0pm`.
+pub(crate) fn at_any_hour(text: &str) -> String {
+    let mut text = text.replace("0:0am", "0:0pm");
+    for day in DAYS {
+        for month in MONTHS {
+            text = text.replace(&format!("{day} 0 {month} 0:0"), "0:0:0");
+        }
+        text = text.replace(&format!("{day} 0:0"), "0:0");
+    }
+    text
+}
