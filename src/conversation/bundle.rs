@@ -187,7 +187,8 @@ impl From<Trouble> for ConversationError {
                 "{} exists already, and is not overwritten",
                 path.display()
             )),
-            Trouble::Transcript(_) | Trouble::NoRoom { .. } => Self::StoreFailed(words.into()),
+            Trouble::Transcript(error) => Self::StoreFailed((&error).into()),
+            Trouble::NoRoom { .. } => Self::StoreFailed(words.into()),
             Trouble::Changed(_) => Self::Busy(words),
             Trouble::Bad(_) => Self::TranscriptDamaged(words),
             Trouble::Newer(_) => Self::Unsupported(words),

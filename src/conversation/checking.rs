@@ -6,7 +6,6 @@ use bridge_protocol::UpstreamId;
 use bridge_protocol::check::CheckAnswer;
 
 use super::error::ConversationError;
-use super::services::chain_text;
 use crate::agent::catalog::AgentEntry;
 use crate::archive::Unpacked;
 use crate::transcript::TranscriptError;
@@ -30,7 +29,7 @@ pub(super) fn check_kept(
 pub(super) fn check_answer(
     report: Result<Report, TranscriptError>,
 ) -> Result<CheckAnswer, ConversationError> {
-    let report = report.map_err(|error| unusable(&error))?;
+    let report = report.map_err(|error| ConversationError::from(&error))?;
     Ok(CheckAnswer {
         findings: report.findings,
         more: report.more,
@@ -46,19 +45,4 @@ pub(super) fn read_root(entry: &AgentEntry) -> Result<(&Path, Format), Conversat
             entry.name
         ))
     })
-}
-
-/// A transcript that is not there, or that cannot be read.
-pub(super) fn unusable(error: &TranscriptError) -> ConversationError {
-    let is_gone = match error {
-        TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. } => true,
-        TranscriptError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        _ => false,
-    };
-    let what = chain_text(error);
-    if is_gone {
-        ConversationError::NotFound { what }
-    } else {
-        ConversationError::TranscriptDamaged(what)
-    }
 }

@@ -11,6 +11,7 @@ use tokio::task::JoinError;
 
 use super::services::chain_text;
 use crate::store::StoreError;
+use crate::transcript::TranscriptError;
 
 /// Why a call about a conversation was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,8 +157,8 @@ pub enum ConversationError {
         /// What it is.
         is: u64,
     },
-    /// The change could not be made durable.
-    #[error("the change could not be written to disk: {0}")]
+    /// The change could not be made durable, or a file could not be read.
+    #[error("{0}")]
     StoreFailed(StoreFailure),
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
@@ -241,6 +242,21 @@ impl From<StoreError> for ConversationError {
     }
 }
 
+/// A transcript that cannot be read. What passes by itself is no damage.
+impl From<&TranscriptError> for ConversationError {
+    fn from(error: &TranscriptError) -> Self {
+        let what = chain_text(error);
+        match error {
+            _ if error.is_absence() => Self::NotFound { what },
+            _ if error.is_passing() => Self::StoreFailed(StoreFailure {
+                text: format!("{what}; try again when that has passed"),
+                is_passing: true,
+            }),
+            _ => Self::TranscriptDamaged(what),
+        }
+    }
+}
+
 /// Work on another thread panicked.
 impl From<JoinError> for ConversationError {
     fn from(_: JoinError) -> Self {
@@ -261,18 +277,33 @@ impl From<&StoreError> for StoreFailure {
             }
             None => text,
         };
-        Self {
-            text,
-            is_passing: error.is_passing(),
+        let is_passing = error.is_passing();
+        match error.is_of_reading() {
+            true => Self { text, is_passing },
+            false => Self {
+                is_passing,
+                ..text.into()
+            },
         }
     }
 }
 
+/// Why a change could not be written.
 impl From<String> for StoreFailure {
-    fn from(text: String) -> Self {
+    fn from(why: String) -> Self {
         Self {
-            text,
+            text: format!("the change could not be written to disk: {why}"),
             is_passing: false,
+        }
+    }
+}
+
+/// Why a file of a session could not be written.
+impl From<&TranscriptError> for StoreFailure {
+    fn from(error: &TranscriptError) -> Self {
+        Self {
+            is_passing: error.is_passing(),
+            ..chain_text(error).into()
         }
     }
 }
@@ -339,5 +370,46 @@ fn word(fidelity: Fidelity) -> &'static str {
         Fidelity::Partial => "partial or better",
         Fidelity::Text => "text or better",
         _ => "of any kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A user who is told of damage throws away what is whole.
+    #[test]
+    fn a_limit_of_the_system_and_a_failing_disk_are_no_damage() {
+        let passing = [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::IO, Errno::STALE];
+        for (errno, is_passing) in passing
+            .map(|errno| (errno, true))
+            .into_iter()
+            .chain([(Errno::ACCESS, false)])
+        {
+            let of = |error: TranscriptError| ConversationError::from(&error);
+            let error = of(TranscriptError::io("read", Path::new("/t.jsonl"))(
+                io::Error::from(errno),
+            ));
+            match error {
+                ConversationError::StoreFailed(failure) => {
+                    assert!(is_passing && failure.is_passing, "{errno}");
+                    assert!(failure.text.contains("/t.jsonl"), "{failure}");
+                }
+                ConversationError::TranscriptDamaged(_) => assert!(!is_passing, "{errno}"),
+                other => panic!("{errno}: {other:?}"),
+            }
+            let store = StoreError::Io {
+                action: "write",
+                path: "/journal.jsonl".into(),
+                source: Arc::new(io::Error::from(errno)),
+            };
+            assert_eq!(StoreFailure::from(&store).is_passing, is_passing, "{errno}");
+        }
     }
 }

@@ -238,7 +238,7 @@ fn make(
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
             "no message of a conversation is in it, so there is nothing to copy".to_owned(),
         ),
-        error => ConversationError::StoreFailed(chain_text(&error).into()),
+        error => ConversationError::StoreFailed((&error).into()),
     };
     let (source, id) = (&damaged.path, damaged.id.as_str());
     let (new_id, target) = dialect

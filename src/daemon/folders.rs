@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::durable;
 use crate::files::misplaced::{self, Misplaced};
-use crate::paths::names;
+use crate::files::{durable, entries};
+use crate::paths::names::{self, Kind};
 use crate::paths::ownership::{self, ClaimError, Role};
 
 /// Why a folder cannot be used.
@@ -53,14 +53,27 @@ pub enum FolderError {
 /// [`FolderError::Misplaced`] for the first one that is not, or [`FolderError::Inspect`].
 pub fn check_entries(data: &Path) -> Result<(), FolderError> {
     for (name, kind) in names::all() {
-        let path = data.join(name);
-        match misplaced::find(&path, kind) {
-            Ok(None) => {}
-            Ok(Some(misplaced)) => return Err(misplaced.into()),
-            Err(source) => return Err(FolderError::Inspect { path, source }),
-        }
+        check_entry(data.join(name), kind)?;
+    }
+    // The database opens its files itself, and would follow a link or wait at a pipe.
+    let store = data.join(names::STORE);
+    let in_store = entries(&store).map_err(|source| FolderError::Inspect { path: store, source })?;
+    for path in in_store {
+        let kind = match path.is_dir() {
+            true => Kind::Folder,
+            false => Kind::File,
+        };
+        check_entry(path, kind)?;
     }
     Ok(())
+}
+
+fn check_entry(path: PathBuf, kind: Kind) -> Result<(), FolderError> {
+    match misplaced::find(&path, kind) {
+        Ok(None) => Ok(()),
+        Ok(Some(misplaced)) => Err(misplaced.into()),
+        Err(source) => Err(FolderError::Inspect { path, source }),
+    }
 }
 
 /// Creates a private folder and its missing parents. An existing folder must belong to this user, and is made

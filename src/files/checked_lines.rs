@@ -153,7 +153,7 @@ impl CheckedFile {
 /// # Errors
 /// [`ReadError`].
 pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError> {
-    let text = fs::read(path)?;
+    let text = super::read_file(path)?;
     let whole = whole(&text);
     let mut notes = Vec::new();
     for (number, line) in whole.split(|byte| *byte == b'\n').enumerate() {

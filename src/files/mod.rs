@@ -68,6 +68,38 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Reads a regular file whole.
+///
+/// # Errors
+/// As [`open_file`].
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether an error says nothing of what is at the path, so that the same call may succeed later: a limit of the process or
+/// of the system, a full disk, or a disk or mount that fails.
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let of_system = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::FBIG,
+        Errno::IO,
+        Errno::STALE,
+        Errno::NOTCONN,
+        Errno::TIMEDOUT,
+        Errno::AGAIN,
+    ];
+    of_system
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// Refuses a path that passes through a symbolic link below `folder`, which is above it: the write would land elsewhere.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::sha256_hex;
 use super::error::StoreError;
-use crate::files::durable;
+use crate::files::{durable, read_file};
 
 /// A reference to a body, in place of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Bodies {
         let path = self.path(&body);
         let was_synced = self.is_synced.load(Ordering::Relaxed);
         // Write a damaged body again, and one that may not be synced: a sync that succeeds after a failed one proves nothing.
-        if was_synced && fs::read(&path).is_ok_and(|found| found == content) {
+        if was_synced && read_file(&path).is_ok_and(|found| found == content) {
             return Ok(body);
         }
         if !was_synced || !self.folder.is_dir() {
@@ -67,7 +67,7 @@ impl Bodies {
     /// Reads a body and checks it against its hash.
     pub(super) fn get(&self, body: &BodyRef) -> Result<String, StoreError> {
         let path = self.path(body);
-        let content = fs::read(&path).map_err(StoreError::io("read", &path))?;
+        let content = read_file(&path).map_err(StoreError::io("read", &path))?;
         if sha256_hex(&content) != body.sha256 {
             return Err(StoreError::DamagedBody { path });
         }

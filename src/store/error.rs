@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::record::ResolvedBy;
+use crate::files::is_passing;
 
 /// A read or a commit that failed.
 ///
@@ -197,11 +198,25 @@ impl StoreError {
         .then_some(path)
     }
 
-    /// Whether the same change may succeed later: after disk space was freed, when the queue is shorter, or after the
-    /// failed database was replaced.
+    /// Whether the same change may succeed later: after disk space was freed, when files were closed or the queue is
+    /// shorter, or after the failed database was replaced.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        self.lacks_room().is_some() || self.is_of_database() || matches!(self, Self::QueueFull)
+        match self {
+            Self::Io { source, .. } => is_passing(source),
+            Self::QueueFull => true,
+            _ => self.is_of_database(),
+        }
+    }
+
+    /// Whether something could not be read, rather than written.
+    #[must_use]
+    pub fn is_of_reading(&self) -> bool {
+        match self {
+            Self::Io { action, .. } => matches!(*action, "read" | "open" | "list"),
+            Self::DamagedBody { .. } | Self::Unreadable { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the database failed, so that the journal must be used without it.

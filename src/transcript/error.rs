@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::claude::ReadError;
+use crate::files::is_passing;
 use crate::files::misplaced::Misplaced;
 use crate::files::set_aside::Unreadable;
 
@@ -101,6 +102,12 @@ impl TranscriptError {
             Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
             _ => false,
         }
+    }
+
+    /// Whether it says nothing of the transcript, so that the same call may succeed later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_passing(source))
     }
 
     /// Wraps an I/O error with what was tried and where; for use in `map_err`.

@@ -136,6 +136,51 @@ fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
     }
 }
 
+/// The database opens its files itself: it would follow the link, and wait at the pipe for ever.
+#[tokio::test]
+async fn no_link_or_pipe_among_the_files_of_the_database_is_opened() {
+    for name in ["store/conf", "store/db"] {
+        for is_link in [true, false] {
+            let home = Home::new();
+            let (daemon, app) = home.opened().await;
+            let id = app.begun(&home.project(), &["first"]).await;
+            drop((daemon, app));
+            let (path, foreign) = (home.data().join(name), home.path().join("foreign"));
+            fs::remove_file(&path).unwrap();
+            fs::write(&foreign, "mine").unwrap();
+            match is_link {
+                true => symlink(&foreign, &path).unwrap(),
+                false => make_pipe(&path),
+            }
+            let (status, said) = home.run(&[]);
+            assert_eq!(status.code(), Some(1), "{name}: {said}");
+            run_command_in(&said, "start again: ");
+            assert_eq!(fs::read(&foreign).unwrap(), b"mine", "{name}");
+            let (_daemon, app) = home.opened().await;
+            assert_eq!(app.remembered(id).await, ["first"], "{name}");
+        }
+    }
+}
+
+/// A plan, or a part of a record, that would never open.
+#[tokio::test]
+async fn a_start_does_not_wait_at_a_pipe() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    drop((daemon, app));
+    for folder in ["copies", "imports", "trees", "moves"] {
+        fs::create_dir_all(home.data().join(folder)).unwrap();
+        make_pipe(&home.data().join(folder).join("x"));
+    }
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["first"]);
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = files_below(folder).into_iter();
     files

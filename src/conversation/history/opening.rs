@@ -41,7 +41,7 @@ impl History {
             if let Err(error) = &opened
                 && !error.is_absence()
             {
-                failure = Some(ConversationError::TranscriptDamaged(chain_text(error)));
+                failure = Some(error.into());
             }
             opened.ok()
         };

@@ -509,9 +509,6 @@ pub(super) fn failed(error: &TranscriptError) -> ConversationError {
             "{} exists and differs from the backup; to restore the backup, move that file away first",
             path.display()
         )),
-        TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. } => ConversationError::NotFound {
-            what: chain_text(error),
-        },
-        _ => ConversationError::TranscriptDamaged(chain_text(error)),
+        _ => error.into(),
     }
 }

@@ -153,7 +153,7 @@ fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result
     let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder)?;
     let answer = Answer::Checked(Box::new(answer));
     let Some(copied) = copied else { return Ok(answer) };
-    let failed = |error: TranscriptError| ConversationError::StoreFailed(chain_text(&error).into());
+    let failed = |error: TranscriptError| ConversationError::StoreFailed((&error).into());
     if let Some(request) = request {
         let noted = services
             .copies

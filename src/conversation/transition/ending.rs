@@ -22,6 +22,10 @@ impl<R> Model<R> {
             self.end_turn_with_failure(failure);
             return;
         }
+        if !result.is_object() {
+            self.end_turn_with_failure(unexplained("the agent answered the prompt without a result"));
+            return;
+        }
         #[derive(Deserialize)]
         struct Members<'a> {
             #[serde(default, borrow)]
@@ -41,7 +45,9 @@ impl<R> Model<R> {
         };
         if stop_reason == StopReason::Failed {
             // That reason is ours and always comes with a failure; this one says no more.
-            self.end_turn_with_failure(said_failed());
+            self.end_turn_with_failure(unexplained(
+                "the agent ended the turn as failed and gave no reason",
+            ));
             return;
         }
         // Some agents note their own command in the session that it cleared, some in the new one, some nowhere: it is no turn
@@ -293,10 +299,10 @@ impl<R> Model<R> {
 }
 
 /// The failure of a turn that the agent itself ended as failed.
-fn said_failed() -> Failure {
+fn unexplained(message: &str) -> Failure {
     Failure {
         kind: failure::FailureKind::Unknown,
-        message: "the agent ended the turn as failed and gave no reason".to_owned(),
+        message: message.to_owned(),
         resets_at: None,
         retryable: false,
         session_unknown: false,

@@ -173,6 +173,12 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
+        let answering = self.turn.as_ref().and_then(|turn| turn.answers.as_ref());
+        if let Some(first) = answering.filter(|answers| answers.interrupt_id == *id) {
+            let by = first.by.clone();
+            self.answer(caller, Err(ConversationError::InterruptResolved { by }));
+            return;
+        }
         if self.turn.is_some() {
             let error =
                 ConversationError::Busy("a turn is running; answer this question after its end".to_owned());

@@ -1,6 +1,6 @@
 //! Closing, hibernating, resetting, deleting, stopping.
 
-use bridge_protocol::conversation::{DeleteAnswer, RemainingTranscript, SessionInfo};
+use bridge_protocol::conversation::{DeleteAnswer, RemainingTranscript, SessionInfo, Settings};
 use bridge_protocol::event::Event;
 
 use crate::agent::failure::{Failure, FailureKind};
@@ -227,6 +227,8 @@ impl<R> Model<R> {
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;
+                // They may hold keys, and nothing is opened with them any more.
+                self.record.settings = Settings::default();
                 ledger.requests.extend(self.forget_held());
                 self.due = None;
                 self.touch();

@@ -332,6 +332,24 @@ fn the_usage_of_the_answer_is_passed_on_unread() {
     assert_eq!(turn.usage.as_ref().unwrap().get(), usage);
 }
 
+/// Nothing says that the agent has done what it was asked.
+#[test]
+fn an_answer_without_a_result_is_a_failure() {
+    for answer in ["null", "[]", "7"] {
+        let mut world = World::running();
+        let answer = bridge_protocol::raw::RawJson::from_text(answer.to_owned()).unwrap();
+        world.apply(crate::conversation::effect::Input::PromptAnswered {
+            answer: Ok(answer),
+            in_company: false,
+        });
+        let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
+            panic!("no turn")
+        };
+        assert_eq!(turn.stop_reason, bridge_protocol::turn::StopReason::Failed);
+        assert!(turn.failure.is_some());
+    }
+}
+
 #[test]
 fn a_stop_reason_that_nobody_knows_is_told_in_the_agents_word_and_the_turn_counts() {
     let mut world = World::running();

@@ -256,6 +256,15 @@ fn an_orphan_that_is_allowed_starts_one_turn() {
     world.expect_among("event turnEnded t3 end_turn");
 }
 
+/// The second finds a turn that runs, and it is the answer's own.
+#[test]
+fn of_two_who_answer_an_orphan_at_once_the_second_hears_who_was_first() {
+    let mut world = orphaned();
+    world.allow("q1");
+    let second = world.allow("q1");
+    assert_eq!(resolved_by(&world, second), "client");
+}
+
 #[test]
 fn an_orphan_leaves_the_disk_in_the_same_write_that_records_its_turn() {
     let mut world = orphaned();
