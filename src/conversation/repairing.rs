@@ -11,7 +11,7 @@ use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::link::Fidelity;
 
-use super::checking::{check_answer, read_root, unusable};
+use super::checking::{check_answer, read_root};
 use super::closed_sessions::ClosedSessions;
 use super::disk;
 use super::effect::RepairedHead;
@@ -19,7 +19,7 @@ use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
 use super::resource::Resource;
-use super::services::{Services, chain_text};
+use super::services::Services;
 use super::uncommitted_copies::UncommittedCopy;
 use super::work::{EndedEarly, Progress};
 use crate::agent::catalog::AgentEntry;
@@ -102,9 +102,9 @@ fn of_head(
     let (dialect, home) = (format.dialect(), services.home(root));
     let path = dialect
         .find(home.session(Some(&head.cwd), id.as_str()))
-        .map_err(|error| unusable(&error))?;
+        .map_err(|error| ConversationError::from(&error))?;
     let report = dialect.check(home.session(Some(&head.cwd), id.as_str()), &path);
-    let report = report.map_err(|error| unusable(&error))?;
+    let report = report.map_err(|error| ConversationError::from(&error))?;
     let damaged = Damaged {
         root,
         id,

@@ -14,7 +14,7 @@ use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
 
 use super::super::answer::{Answer, Request};
-use super::super::checking::{check_answer, check_kept, read_root, unusable};
+use super::super::checking::{check_answer, check_kept, read_root};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, usable_recorded};
@@ -52,7 +52,7 @@ impl Held {
             .format
             .dialect()
             .recorded(home.session(cwd, self.id.as_str()));
-        recorded.map_err(|error| unusable(&error))
+        recorded.map_err(|error| ConversationError::from(&error))
     }
 }
 
@@ -213,13 +213,13 @@ impl Registry {
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
         let services = Arc::clone(&self.services);
         self.reading("transcript/check", Some(record.id), move || {
-            if let Some(kept) = in_place_of_lost(&services, &entry, &id).map_err(|error| unusable(&error))? {
+            if let Some(kept) = in_place_of_lost(&services, &entry, &id).map_err(|error| ConversationError::from(&error))? {
                 return check_kept(&entry, &id, &kept);
             }
             let (dialect, home) = (format.dialect(), services.home(&root));
             let path = dialect
                 .find(home.session(Some(&cwd), id.as_str()))
-                .map_err(|error| unusable(&error))?;
+                .map_err(|error| ConversationError::from(&error))?;
             check_answer(dialect.check(home.session(Some(&cwd), id.as_str()), &path))
         })
         .await
@@ -412,7 +412,7 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
                 id: id.clone(),
                 paths,
             }),
-            Err(error @ TranscriptError::InvalidId { .. }) => return Err(unusable(&error)),
+            Err(error @ TranscriptError::InvalidId { .. }) => return Err(ConversationError::from(&error)),
             // Another agent may have it.
             Err(error) => problems.push(chain_text(&error)),
         }
@@ -447,7 +447,7 @@ fn check_lost(
 ) -> Result<Option<CheckAnswer>, ConversationError> {
     let mut found = Vec::new();
     for entry in entries {
-        let kept = in_place_of_lost(services, entry, id).map_err(|error| unusable(&error))?;
+        let kept = in_place_of_lost(services, entry, id).map_err(|error| ConversationError::from(&error))?;
         found.extend(kept.map(|kept| (entry, kept)));
     }
     match found.as_slice() {

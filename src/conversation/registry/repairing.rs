@@ -7,7 +7,6 @@ use bridge_protocol::{AgentName, ConversationId, ConversationRef, UpstreamId};
 use tokio::runtime::Handle;
 
 use super::super::answer::{Answer, Request};
-use super::super::checking::unusable;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
@@ -142,7 +141,7 @@ fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result
         .format
         .dialect()
         .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path);
-    let report = report.map_err(|error| unusable(&error))?;
+    let report = report.map_err(|error| ConversationError::from(&error))?;
     let folder = path.parent().map(ToOwned::to_owned).unwrap_or_default();
     let damaged = Damaged {
         root: &held.root,
