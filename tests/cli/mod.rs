@@ -30,6 +30,8 @@ mod listeners;
 #[cfg(target_os = "linux")]
 mod lists;
 mod live;
+#[cfg(target_os = "linux")]
+mod looking;
 mod moving;
 #[cfg(target_os = "linux")]
 mod picking;

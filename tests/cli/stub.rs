@@ -391,9 +391,13 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
             failure = json!({"kind": "rateLimited", "message": "You've hit your limit",
                 "resetsAt": "2030-01-01T00:00:00Z", "retryable": true});
         }
-        "ask" | "split" => {
-            let option = if text == "ask" { "allow_once" } else { "split" };
-            let options = json!([{"optionId": option, "name": "Allow", "kind": "allow_once"}]);
+        "ask" | "ask for long" | "split" => {
+            let option = if text == "split" { "split" } else { "allow_once" };
+            let mut options = vec![json!({"optionId": option, "name": "Allow", "kind": "allow_once"})];
+            if text == "ask for long" {
+                options
+                    .push(json!({"optionId": "for-long", "name": "Allow this tool", "kind": "allow_always"}));
+            }
             let call = json!({"toolCallId": "1", "title": "rm a.rs"});
             shared.emit(
                 &json!({"type": "interruptRaised", "interrupt": {"id": "int-1", "kind": "permission",

@@ -1,0 +1,122 @@
+//! What commands that only look print: short ids, questions, agents, sizes and cut cells.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+use super::finding::shown;
+use super::home::Home;
+use super::printed::{check_seen, commands};
+use super::sessionctl;
+use super::stub::{ID, Stub};
+use super::terminal::{ASKED, Terminal};
+
+/// Two sessions that begin alike, each with a transcript of this many bytes.
+fn two_alike(home: &Home, bytes: usize) -> [String; 2] {
+    let folder = home.path().join("data/loopback/projects/-x");
+    fs::create_dir_all(&folder).unwrap();
+    ["5", "6"].map(|end| {
+        let id = format!("11111111-2222-4333-8444-55555555555{end}");
+        let record = json!({"type": "user", "uuid": "u1", "parentUuid": null, "sessionId": id, "cwd": home.path(),
+            "message": {"role": "user", "content": "words"}});
+        let line = format!("{record}\n");
+        let blank = "\n".repeat(bytes - line.len());
+        fs::write(folder.join(format!("{id}.jsonl")), line + &blank).unwrap();
+        id
+    })
+}
+
+#[test]
+fn an_id_that_several_begin_with_is_refused_with_those_that_do() {
+    let home = Home::new();
+    let sessions = two_alike(&home, 2_048);
+    let adopted = sessions.map(|id| home.said(&["adopt", &id]));
+    home.printed(&["show", "11111111"], 4);
+    let output = home.run(&["--json", "show", "11111111"]);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "ambiguous", "{error}");
+    let mut candidates: Vec<&str> = error["error"]["data"]["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|candidate| candidate["id"].as_str().unwrap())
+        .collect();
+    candidates.sort_unstable();
+    let mut expected = adopted.each_ref().map(String::as_str);
+    expected.sort_unstable();
+    assert_eq!(candidates, expected);
+    // One character more than they have in common.
+    let told = home.shown("11111111-2222-4333-8444-555555555556");
+    assert_eq!(told["id"], adopted[1].as_str());
+}
+
+#[test]
+fn sizes_are_shown_in_a_unit_that_fits() {
+    let home = Home::new();
+    for (bytes, size) in [(2_048, "2.00 KiB"), (3 << 20, "3.00 MiB")] {
+        two_alike(&home, bytes);
+        for line in home.said(&["transcripts"]).lines() {
+            assert_eq!(line.split('\t').nth(2), Some(size), "{line}");
+        }
+    }
+}
+
+#[test]
+fn an_open_question_is_shown_with_the_command_that_answers_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let asked = home.run(&["send", &id, "[[ask May I?]] [[say Done]]"]);
+    assert_eq!(asked.status.code(), Some(8), "{asked:?}");
+    let told = home.said(&["show", &id]);
+    let question = &told[told.find("? ").unwrap()..];
+    check_seen("show with an open question", question);
+    home.said_pasted(commands(question)[0]);
+    let after = home.once(&id, |shown| shown["state"] == "idle");
+    assert_eq!(after["interrupts"], json!([]), "{after}");
+    assert!(!home.said(&["show", &id]).contains("? "));
+}
+
+#[test]
+fn an_agent_without_its_program_is_listed_so() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    let config = "[agents.mine]\ncommand = \"/no/such/program\"\n";
+    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    let listed = home.said(&["agents"]);
+    let line = listed.lines().find(|line| line.starts_with("mine\t")).unwrap();
+    check_seen("agents without a program", &line.replace('\t', "|"));
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "agents"])).unwrap();
+    assert_eq!(
+        (&listed["agents"][0]["name"], &listed["agents"][0]["found"]),
+        (&json!("mine"), &json!(false)),
+        "{listed}"
+    );
+}
+
+/// Characters may be two columns wide.
+#[test]
+fn a_cell_is_cut_to_the_columns_that_are_left() {
+    let home = Home::new();
+    home.said(&["new", "--title", &"漢字".repeat(40)]);
+    for columns in [60, 61] {
+        let lines = shown(&home, columns, &["ls"]);
+        let line = &lines[1];
+        assert!(line.ends_with("字…") || line.ends_with("漢…"), "{line}");
+        let width = line.width();
+        let most = usize::from(columns);
+        assert!((most - 1..=most).contains(&width), "{columns}: {width}: {line}");
+    }
+}
+
+#[test]
+fn a_question_is_answered_for_always_where_the_agent_offers_that() {
+    let stub = Stub::start();
+    let mut command = sessionctl(&stub.home(), &["send", ID, "ask for long"]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
+    terminal.until(ASKED);
+    terminal.type_in("a");
+    terminal.exits(0);
+    let answered = stub.calls_of("conversation/respond");
+    assert_eq!(answered[0]["outcome"]["optionId"], "for-long", "{answered:?}");
+}
