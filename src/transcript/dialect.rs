@@ -19,6 +19,7 @@ use super::blank::is_blank;
 use super::check::Report;
 use super::checkpoint::CheckpointRef;
 use super::library::Library;
+use super::on_disk::OnDisk;
 use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts, only_part};
@@ -62,8 +63,10 @@ impl<'a> Home<'a> {
 /// What can be done with transcripts of a format. Where none of it holds they are read all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether they can be copied under a new id, whole or cut at any record, and rebuilt.
-    pub cut: bool,
+    /// Whether they can be copied under a new id, whole or up to any record. Copies of others are only made to repair them.
+    pub copy: bool,
+    /// Whether the files of a session can be deleted without its agent.
+    pub delete: bool,
     /// Whether the agent looks for a session in the folder that it runs in, so that a move takes its files along.
     pub by_folder: bool,
     /// Whether a transcript may continue those of other sessions by reference.
@@ -85,11 +88,26 @@ pub struct Standing {
     pub bytes: u64,
 }
 
+/// A session that is about to be made as a copy of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    /// Its id.
+    pub id: String,
+    /// Where its transcript goes.
+    pub path: PathBuf,
+}
+
+impl NewSession {
+    /// The folder of its transcript.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+}
+
 /// A repaired copy of a transcript.
 #[derive(Debug)]
 pub struct RepairedCopy {
-    /// Where it is.
-    pub path: PathBuf,
     /// What was changed.
     pub repairs: Repairs,
     /// The source's record with which it ends, if records have ids.
@@ -189,22 +207,60 @@ pub trait Dialect: Debug + Sync {
     /// [`TranscriptError::Io`].
     fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError>;
 
+    /// How many turns the transcript of a session holds, whole or up to a record. `None` if no file reaches so far, or if the
+    /// agent does not record every turn, so that its files never show that one is lost.
+    ///
+    /// # Errors
+    /// When the folders, or the transcript that is there, cannot be read.
+    fn on_disk(
+        &self,
+        _session: Session<'_>,
+        _until: Option<&str>,
+    ) -> Result<Option<OnDisk>, TranscriptError> {
+        Ok(None)
+    }
+
+    /// A new id for a copy of a session, and where the agent looks for it if it runs in `cwd`. If that is unknown: beside
+    /// its source.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if no copies are made of such transcripts.
+    fn new_session(
+        &self,
+        root: &Path,
+        cwd: Option<&str>,
+        source: &Path,
+        id: &str,
+    ) -> Result<NewSession, TranscriptError>;
+
+    /// Makes a copy of a transcript, whole and as it is or up to a record. The source is only read.
+    ///
+    /// # Errors
+    /// [`TranscriptError::RecordNotFound`], [`TranscriptError::AlreadyExists`] and [`TranscriptError::Io`], also where this
+    /// is not among the [`Abilities`]. Nothing is left behind by a failure.
+    fn copy(
+        &self,
+        _library: &Library,
+        source: &Path,
+        _new: &NewSession,
+        _until: Option<&str>,
+    ) -> Result<(), TranscriptError> {
+        let why = io::Error::new(
+            io::ErrorKind::Unsupported,
+            "copies of such transcripts are not made",
+        );
+        Err(TranscriptError::io("copy", source)(why))
+    }
+
+    /// Whether a fork that the agent makes names files that lie with the session that it was made of.
+    fn forks_borrow_files(&self) -> bool {
+        false
+    }
+
     /// Whether a repaired copy does not have what was found.
     fn mends(&self, kind: FindingKind) -> bool;
 
-    /// A new id for a repaired copy, and where it goes: into `folder`, or where the agent looks for it.
-    ///
-    /// # Errors
-    /// [`TranscriptError::InvalidId`].
-    fn repair_target(
-        &self,
-        root: &Path,
-        folder: &Path,
-        source: &Path,
-        id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError>;
-
-    /// Makes a repaired copy there. The source is only read.
+    /// Makes a repaired copy. The source is only read.
     ///
     /// # Errors
     /// [`TranscriptError::NothingToResume`] when no message is in it, [`TranscriptError::AlreadyExists`], and
@@ -213,8 +269,7 @@ pub trait Dialect: Debug + Sync {
         &self,
         session: Session<'_>,
         source: &Path,
-        target: &Path,
-        new_id: &str,
+        new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError>;
 
     /// The files of a session, and of those that it continues, the oldest first; and what is missing before them.

@@ -223,6 +223,12 @@ impl Opened {
         }
     }
 
+    /// Whether a branch of it can end within a turn. Codex' own fork ends after whole turns.
+    #[must_use]
+    pub fn can_end_within_turns(&self) -> bool {
+        !matches!(self, Self::Codex(_))
+    }
+
     /// The file that was opened.
     #[must_use]
     pub fn path(&self) -> &Path {

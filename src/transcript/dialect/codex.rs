@@ -14,7 +14,7 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{LastTurn, read_meta};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, turns_in_words,
+    Abilities, Dialect, Home, NewSession, RepairedCopy, Session, SessionParts, Standing, turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -30,7 +30,8 @@ pub(crate) struct Codex;
 impl Dialect for Codex {
     fn can(&self) -> Abilities {
         Abilities {
-            cut: false,
+            copy: false,
+            delete: false,
             by_folder: false,
             by_reference: true,
             stays: false,
@@ -113,30 +114,28 @@ impl Dialect for Codex {
         rollouts::repair::mends(kind)
     }
 
-    fn repair_target(
+    fn new_session(
         &self,
         root: &Path,
-        _folder: &Path,
+        _cwd: Option<&str>,
         source: &Path,
         id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError> {
+    ) -> Result<NewSession, TranscriptError> {
         let new_id = Uuid::now_v7().to_string();
-        let target = rollouts::repair::target(root, source, id, &new_id);
-        Ok((new_id, target))
+        let path = rollouts::repair::target(root, source, id, &new_id);
+        Ok(NewSession { id: new_id, path })
     }
 
     fn repair(
         &self,
         session: Session<'_>,
         source: &Path,
-        target: &Path,
-        new_id: &str,
+        new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         // Before there is a copy, which an error would leave behind. The copy has the same turns.
         let turns = rollouts::origin(session.home.root, session.id)?.turns as u64;
-        let made = rollouts::repair::repair(source, session.id, target, new_id)?;
+        let made = rollouts::repair::repair(source, session.id, &new.path, &new.id)?;
         Ok(RepairedCopy {
-            path: made.path,
             repairs: made.repairs,
             last_uuid: None,
             turns,

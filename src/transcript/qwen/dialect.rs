@@ -11,7 +11,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -27,7 +27,8 @@ pub(crate) struct Qwen;
 impl Dialect for Qwen {
     fn can(&self) -> Abilities {
         Abilities {
-            cut: false,
+            copy: false,
+            delete: false,
             by_folder: false,
             by_reference: false,
             stays: true,
@@ -106,22 +107,21 @@ impl Dialect for Qwen {
         false
     }
 
-    fn repair_target(
+    fn new_session(
         &self,
         _root: &Path,
-        _folder: &Path,
+        _cwd: Option<&str>,
         source: &Path,
         _id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError> {
-        Err(unsupported("repair", source))
+    ) -> Result<NewSession, TranscriptError> {
+        Err(unsupported("copy", source))
     }
 
     fn repair(
         &self,
         _session: Session<'_>,
         source: &Path,
-        _target: &Path,
-        _new_id: &str,
+        _new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         Err(unsupported("repair", source))
     }
