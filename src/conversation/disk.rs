@@ -6,17 +6,14 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::LineageEntry;
 
-use crate::chain::{Ancestor, HistorySource, Origins, ancestors, history_sources};
+use crate::chain::{Ancestor, Origins, ancestors};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::claude::{Branch, BranchOptions};
-use crate::transcript::dialect::{Dialect, Home, find};
-use crate::transcript::library::Library;
+use crate::transcript::dialect::{Dialect, Home};
 use crate::transcript::on_disk::OnDisk;
-use crate::transcript::preamble::{Missing, PastTurn, Preamble, TURN_LIMIT, preamble};
 
-use super::recovery::{Goal, Head, Inspection};
+use super::recovery::Head;
 use super::services::chain_text;
 
 /// The transcripts of an agent, and what reads them.
@@ -61,45 +58,6 @@ pub(super) fn head_on_disk(
     Ok(found.map(|file| file.with_carried(head.carried_turns)))
 }
 
-/// Looks at the transcripts of the head and its ancestors. One of an ancestor that cannot be read is as good as none; that
-/// the head's cannot is told.
-#[must_use]
-pub(super) fn inspect(transcripts: Transcripts<'_>, cwd: &str, goal: &Goal, origins: &Origins) -> Inspection {
-    let (library, root) = (transcripts.1.library, transcripts.1.root);
-    let head = goal.head.as_ref();
-    let head = head.map(|head| head_on_disk(transcripts, cwd, head));
-    let (head, unread) = match head.transpose() {
-        Ok(head) => (head.flatten(), None),
-        Err(error) => (
-            None,
-            Some(format!("its transcript cannot be read: {}", chain_text(&error))),
-        ),
-    };
-    let found: Vec<Option<OnDisk>> = goal
-        .ancestors
-        .iter()
-        .map(|source| {
-            seen(on_disk(
-                transcripts,
-                cwd,
-                &source.upstream_id,
-                source.until.as_ref(),
-            ))
-        })
-        .collect();
-    let readable = history(library, root, cwd, goal, origins, 0);
-    Inspection {
-        head,
-        unread,
-        ancestors: found,
-        readable_turns: readable.total,
-        turns_after_readable: readable.turns_after,
-        // Of one that lies elsewhere a copy under a new id leaves no doubt which is meant.
-        is_astray: false,
-        is_kept: false,
-    }
-}
-
 /// What one transcript holds, up to a checkpoint or whole; none where there is none that reaches so far.
 ///
 /// # Errors
@@ -124,109 +82,6 @@ pub(super) fn seen(found: Result<Option<OnDisk>, TranscriptError>) -> Option<OnD
         );
         None
     })
-}
-
-/// A history as far as it can be read.
-#[derive(Default)]
-struct Readable {
-    /// Its last turns.
-    turns: Vec<PastTurn>,
-    /// How many there are.
-    total: u64,
-    /// How many were acknowledged on the links behind it.
-    turns_after: u64,
-}
-
-/// The history as text, for a new session. It comes from the nearest session that can be read: the head, or else an ancestor
-/// up to the place where the head's history left it.
-fn history(
-    library: &Library,
-    root: &Path,
-    cwd: &str,
-    goal: &Goal,
-    origins: &Origins,
-    last: usize,
-) -> Readable {
-    let head = goal.head.as_ref();
-    let head = head.map(|head| (head.upstream_id.clone(), None, 0));
-    let ancestors = goal.ancestors.iter().map(|source| {
-        (
-            source.upstream_id.clone(),
-            source.until.clone(),
-            source.turns_after,
-        )
-    });
-    for (id, until, turns_after) in head.into_iter().chain(ancestors) {
-        let mut sources = history_sources(&id, |id| origins.get(id));
-        if let Some(own) = sources.last_mut() {
-            *own = HistorySource {
-                upstream_id: id.clone(),
-                until: until.clone().or(own.until.take()),
-            };
-        }
-        let mut turns: Vec<PastTurn> = Vec::new();
-        let mut total = 0;
-        let mut own_is_readable = false;
-        // Whether all that was retold to the next of them stands before it here, in its own words.
-        let mut is_whole = true;
-        for source in &sources {
-            let Ok(branch) = read(
-                library,
-                root,
-                cwd,
-                &source.upstream_id,
-                source.until.as_ref(),
-                last,
-            ) else {
-                is_whole = false;
-                continue;
-            };
-            own_is_readable |= source.upstream_id == id && branch.total_turns > 0;
-            let is_told_before = is_whole && total > 0;
-            is_whole &= !branch.cut_by_compaction;
-            total += branch.total_turns as u64;
-            turns.extend(
-                branch
-                    .turns
-                    .iter()
-                    .map(PastTurn::from)
-                    .map(|turn| match is_told_before {
-                        true => turn.without_retelling(),
-                        false => turn,
-                    }),
-            );
-        }
-        if own_is_readable {
-            let excess = turns.len().saturating_sub(last);
-            turns.drain(..excess);
-            return Readable {
-                turns,
-                total,
-                turns_after,
-            };
-        }
-    }
-    Readable::default()
-}
-
-/// The preamble that contains the history as text.
-#[must_use]
-pub(super) fn retell(
-    library: &Library,
-    root: &Path,
-    cwd: &str,
-    goal: &Goal,
-    origins: &Origins,
-) -> Option<Preamble> {
-    let readable = history(library, root, cwd, goal, origins, TURN_LIMIT);
-    let told = readable.turns.len();
-    let missing = Missing {
-        before: usize::try_from(readable.total)
-            .unwrap_or(usize::MAX)
-            .saturating_sub(told),
-        behind: usize::try_from(readable.turns_after).unwrap_or(usize::MAX),
-    };
-    preamble(&readable.turns, missing)
 }
 
 /// The place after the last turn of a session, finished or not.
@@ -302,46 +157,16 @@ pub(super) fn rebuild_session(
     Ok((new_id, new.path, place))
 }
 
-/// As much of a session's history as is asked for. What was read of its transcript for another stays in the library.
-fn read(
-    library: &Library,
-    root: &Path,
-    cwd: &str,
-    id: &UpstreamId,
-    until: Option<&CheckpointId>,
-    last_turns: usize,
-) -> Result<Branch, TranscriptError> {
-    read_at(
-        library,
-        &find(library, root, cwd, id.as_str())?,
-        until,
-        last_turns,
-    )
-}
-
-fn read_at(
-    library: &Library,
-    path: &Path,
-    until: Option<&CheckpointId>,
-    last_turns: usize,
-) -> Result<Branch, TranscriptError> {
-    let options = BranchOptions {
-        until: until.and_then(record_uuid),
-        follow_compaction: true,
-        last_turns: Some(last_turns),
-    };
-    library.branch(path, &options)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::transcript::claude;
+    use crate::transcript::library::Library;
     use crate::transcript::locate::own_folder;
     use crate::transcript::meter::{Meter, metered};
-    use crate::transcript::shelf::Format;
 
     const CWD: &str = "/nowhere/project";
     const LINES: [&str; 3] = [
@@ -351,7 +176,7 @@ mod tests {
     ];
 
     fn transcripts<'a>(library: &'a Library, root: &'a Path) -> Transcripts<'a> {
-        (Format::Claude.dialect(), Home { library, root })
+        (claude::FORMAT.dialect(), Home { library, root })
     }
 
     #[derive(Default)]

@@ -8,6 +8,7 @@ mod codex;
 mod copies;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -23,14 +24,14 @@ use super::on_disk::OnDisk;
 use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts, only_part};
-use super::qwen::{self, Qwen};
+use super::qwen::Qwen;
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
+use super::summary::{Ends, TranscriptSummary};
 use crate::files::open_file;
 use claude::Claude;
 use codex::Codex;
-pub use copies::find;
 
 /// The transcripts of one agent: where they are, and what was read of them.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +74,42 @@ pub struct Abilities {
     pub by_reference: bool,
     /// Whether the agent resumes a session only in the folder in which it began, and its files cannot be moved.
     pub stays: bool,
+}
+
+/// Where an agent keeps its transcripts, below its own folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The folders in which everything is.
+    pub tops: &'static [&'static str],
+    /// The folders on the way from there to transcripts, each with a name or any. `None`: transcripts are at any depth.
+    pub folders: Option<&'static [Option<&'static str>]>,
+}
+
+impl Layout {
+    /// Whether a folder, so many levels below a top, holds transcripts or leads to them by its name.
+    pub(super) fn has_folder(&self, depth: usize, name: Option<&str>) -> bool {
+        let Some(folders) = self.folders else { return true };
+        let wanted = depth.checked_sub(1).and_then(|level| folders.get(level));
+        wanted.is_some_and(|wanted| wanted.is_none() || *wanted == name)
+    }
+
+    /// Whether a folder, so many levels below a top, holds files that may be transcripts.
+    pub(super) fn has_files(&self, depth: usize) -> bool {
+        self.folders.is_none_or(|folders| folders.len() == depth)
+    }
+
+    /// Whether the transcripts of this layout may be in a folder, which is relative to the agent's.
+    fn holds(&self, folder: &Path) -> bool {
+        let names: Option<Vec<&str>> = folder.iter().map(OsStr::to_str).collect();
+        let names = names.unwrap_or_default();
+        let Some((top, below)) = names.split_first() else {
+            return false;
+        };
+        let mut levels = below.iter().enumerate();
+        self.tops.contains(top)
+            && self.has_files(below.len())
+            && levels.all(|(level, name)| self.has_folder(level + 1, Some(*name)))
+    }
 }
 
 /// How a transcript stands, for one who watches it.
@@ -135,6 +172,20 @@ pub struct SessionParts {
 pub trait Dialect: Debug + Sync {
     /// What can be done with them.
     fn can(&self) -> Abilities;
+
+    /// Where the transcripts are.
+    fn layout(&self) -> Layout;
+
+    /// The session that a file of this name is of; none if it is not a transcript.
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str>;
+
+    /// What a list shows of a transcript.
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary;
+
+    /// The folder beside a transcript in which the agent writes more files for its session.
+    fn own_folder(&self, _transcript: &Path) -> Option<PathBuf> {
+        None
+    }
 
     /// All files of a session, wherever they are; the one that the agent would take first.
     ///
@@ -371,14 +422,15 @@ impl Format {
     /// Guesses the format of a transcript from its folder, relative to the agent's, and its name.
     #[must_use]
     pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
-        let is_rollout = name.starts_with("rollout-") && name.strip_suffix(".jsonl") != Some(upstream_id);
-        if is_rollout {
-            Self::Codex
-        } else if qwen::is_chats(Path::new(folder)) {
-            Self::Qwen
-        } else {
-            Self::Claude
-        }
+        let folder = Path::new(folder);
+        // Lists of earlier versions do not say where a file was.
+        let may_be_in =
+            |dialect: &dyn Dialect| folder.as_os_str().is_empty() || dialect.layout().holds(folder);
+        let is_its = |format: &Self| {
+            let dialect = format.dialect();
+            dialect.upstream_id(name) == Some(upstream_id) && may_be_in(dialect)
+        };
+        Self::ALL.into_iter().find(is_its).unwrap_or(Self::Claude)
     }
 }
 

@@ -12,6 +12,7 @@ mod text;
 mod tree;
 
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use super::codex::{self, LastTurn, check};
 use super::codex::{HistoryBase, Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
+use super::opened::{self, Loss, OpenTranscript};
 use super::origin::{ForkedFrom, Origin};
 use super::summary::END_BYTES;
 use crate::files::open_file;
@@ -248,12 +250,6 @@ impl Volume {
 }
 
 impl OpenRollout {
-    /// The session's own file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
-    }
-
     /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
     /// its name there) or all; from `books` where that was read before.
     ///
@@ -371,12 +367,58 @@ impl OpenRollout {
             missing,
         })
     }
+}
 
-    /// Reads a message; none when its file was changed meanwhile.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+impl OpenTranscript for OpenRollout {
+    /// The session's own file.
+    fn path(&self) -> &Path {
+        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    fn messages(&self) -> usize {
+        self.book.messages()
+    }
+
+    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+        let Some(compaction) = self.book.last_compaction() else {
+            return Ok(self.book.sent_from(0));
+        };
+        let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
+            return Ok(self.book.sent_from(compaction));
+        };
+        let kept = self.book.kept_messages(Text::open(path)?.0, compaction);
+        Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
+    }
+
+    fn turns(&self) -> usize {
+        self.book.turns()
+    }
+
+    fn turn(&self, turn: usize) -> Range<usize> {
+        self.book.turn(turn)
+    }
+
+    fn turn_of(&self, message: usize) -> Option<usize> {
+        self.book.turn_of(message)
+    }
+
+    fn record_id(&self, message: usize) -> String {
+        self.book.record_id(message)
+    }
+
+    fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
+        self.book.find(owner, record_id)
+    }
+
+    fn begin_offset(&self, turn: usize) -> Option<u64> {
+        self.book.begin_offset(turn)
+    }
+
+    fn end_offset(&self, turn: usize) -> Option<u64> {
+        self.book.end_offset(turn)
+    }
+
+    fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let part = self.book.part_of(message);
         let Some(path) = self.paths.get(part) else {
             return Ok(None);
@@ -389,19 +431,55 @@ impl OpenRollout {
         read.map_err(TranscriptError::io("read", path))
     }
 
-    /// How many messages an agent goes on with.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn loaded_messages(&self) -> Result<usize, TranscriptError> {
-        let Some(compaction) = self.book.last_compaction() else {
-            return Ok(self.book.sent_from(0));
-        };
-        let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
-            return Ok(self.book.sent_from(compaction));
-        };
-        let kept = self.book.kept_messages(Text::open(path)?.0, compaction);
-        Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
+    fn losses(&self) -> Vec<Loss> {
+        let source = self.missing.as_ref().map(|missing| Loss::Source {
+            upstream_id: missing.upstream_id.clone(),
+            detail: missing.detail.clone(),
+        });
+        source
+            .into_iter()
+            .chain(opened::damaged(self.book.damages))
+            .collect()
+    }
+
+    fn prompts(&self) -> Option<u64> {
+        None
+    }
+
+    /// Codex keeps no record of commands that its adapter answers itself, so only a rollout without a message shows anything.
+    fn turns_at_most(&self) -> u64 {
+        match self.book.messages() {
+            0 => 0,
+            _ => u64::MAX,
+        }
+    }
+
+    fn turns_recorded_at_most(&self) -> Option<u64> {
+        Some(self.book.turns_recorded_at_most())
+    }
+
+    fn end_of_turn(&self, turn: usize) -> (String, Option<&str>) {
+        match self.book.turn_name(turn) {
+            Some((name, owner)) => (name.to_owned(), Some(owner)),
+            None => (String::new(), None),
+        }
+    }
+
+    fn owner(&self, message: usize) -> Option<&str> {
+        self.book.owner(message)
+    }
+
+    fn may_hold(&self, _own: &str, _owner: &str) -> bool {
+        true
+    }
+
+    fn begins_elsewhere(&self) -> bool {
+        self.missing.is_some()
+    }
+
+    /// Codex' own fork ends after whole turns.
+    fn can_end_within_turns(&self) -> bool {
+        false
     }
 }
 

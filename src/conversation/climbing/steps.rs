@@ -7,7 +7,7 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
-use super::{Climber, Outcome, rollout};
+use super::{Climber, Outcome, inspection};
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::conversation::disk;
@@ -40,12 +40,13 @@ impl Climber {
             return Inspection::default();
         };
         let dialect = format.dialect();
-        // What the agent has and does not open for another reason is not left for a retelling.
+        // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
+        // for that.
         if !climb.goal().readable && !climb.is_forgotten() {
             return Inspection::default();
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
-        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
+        let goal = climb.goal().clone();
         let (services, entry) = (Arc::clone(&self.services), Arc::clone(&self.entry));
         let inspect = move || {
             if goal.head.as_ref().is_some_and(|head| !head.written) {
@@ -53,13 +54,9 @@ impl Climber {
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
                 keeping::put_back_whole(&services, &entry, &record, sources);
             }
-            let found = match goal.readable {
-                true => disk::inspect((dialect, services.home(&root)), &record.cwd, &goal, &origins),
-                false => {
-                    let lineage = services.store.lineage_all(record.id)?;
-                    rollout::inspect(&services, (&root, dialect), &record, &lineage, &goal)
-                }
-            };
+            let lineage = services.store.lineage_all(record.id)?;
+            let transcripts = (dialect, services.home(&root));
+            let found = inspection::inspect(&services, transcripts, &record, &lineage, &goal);
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
                 keeping::is_missing(&services, &root, format, &record.cwd, id)
@@ -243,26 +240,14 @@ impl Climber {
     }
 
     pub(super) async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
-        let Some((root, format)) = self.entry.listed_transcripts() else {
-            return Outcome::Failed(StepFailure::Other(
-                "this agent's transcripts cannot be read".to_owned(),
-            ));
-        };
-        let (root, record) = (root.to_path_buf(), self.record.clone());
-        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
-        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
-        let told = tokio::task::spawn_blocking(move || {
-            let (library, cwd) = (&services.library, &record.cwd);
-            if !goal.readable {
-                let Ok(lineage) = services.store.lineage_all(record.id) else {
-                    return (None, None);
-                };
-                return rollout::retell(&services, &record, &lineage, &goal);
-            }
-            let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
-            let transcripts = (format.dialect(), services.home(&root));
-            let place = head.and_then(|id| disk::last_checkpoint(transcripts, cwd, &agent, &id));
-            (disk::retell(library, &root, cwd, &goal, &origins), place)
+        let (services, record, goal) = (
+            Arc::clone(&self.services),
+            self.record.clone(),
+            climb.goal().clone(),
+        );
+        let told = tokio::task::spawn_blocking(move || match services.store.lineage_all(record.id) {
+            Ok(lineage) => inspection::retell(&services, &record, &lineage, &goal),
+            Err(_) => (None, None),
         });
         let Ok((Some(preamble), place)) = told.await else {
             return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));

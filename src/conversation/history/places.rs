@@ -9,7 +9,6 @@ use super::{History, Session};
 use crate::conversation::error::ConversationError;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::message::Part;
-use crate::transcript::opened::Opened;
 
 /// What of a history stands before a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,7 +228,7 @@ impl History {
             return Ok(last);
         };
         for number in messages {
-            let Some(read) = session.read(number, Opened::message, &mut self.gaps)? else {
+            let Some(read) = session.read(|open| open.message(number), &mut self.gaps)? else {
                 return Err(ConversationError::TranscriptDamaged(
                     "the messages before that place cannot be read".to_owned(),
                 ));

@@ -14,7 +14,7 @@ use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::BranchOptions;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
@@ -23,11 +23,15 @@ use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::on_disk::OnDisk;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{Parts, parts};
+use crate::transcript::parts::{self, Parts, parts};
 use crate::transcript::record::{TurnEnd, line_text};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
 use crate::transcript::rollouts::MissingSource;
+use crate::transcript::summary::{self, Ends, TranscriptSummary};
 use crate::transcript::{copy, cut, reading, repair};
+
+/// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
+const SUBAGENT_PREFIX: &str = "agent-";
 
 /// As Claude Code writes them, and the built-in agent.
 #[derive(Debug)]
@@ -42,6 +46,26 @@ impl Dialect for Claude {
             by_reference: false,
             stays: false,
         }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            tops: &["projects"],
+            folders: Some(&[None]),
+        }
+    }
+
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_suffix(".jsonl")
+            .filter(|id| !id.is_empty() && !name.starts_with(SUBAGENT_PREFIX))
+    }
+
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
+        summary::claude(ends)
+    }
+
+    fn own_folder(&self, transcript: &Path) -> Option<PathBuf> {
+        parts::own_folder(transcript)
     }
 
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -73,15 +97,13 @@ impl Dialect for Claude {
     fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let path = self.find(session)?;
         let until = until.map(|until| until.record_uuid.as_str());
-        session.home.library.open(&path, until).map(Opened::Claude)
+        Ok(Box::new(session.home.library.open(&path, until)?))
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
         let found = self.locate(home.root, &place.upstream_id)?;
         open_first(found, home.root, place, |path| {
-            home.library
-                .open(path, Some(&place.record_uuid))
-                .map(Opened::Claude)
+            Ok(Box::new(home.library.open(path, Some(&place.record_uuid))?))
         })
     }
 

@@ -12,9 +12,10 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::unpacked::Unpacked;
-use crate::transcript::codex::{LastTurn, read_meta};
+use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, NewSession, RepairedCopy, Session, SessionParts, Standing, turns_in_words,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, Standing,
+    turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -22,6 +23,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource, OpenRollout};
+use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Codex writes them.
 #[derive(Debug)]
@@ -36,6 +38,21 @@ impl Dialect for Codex {
             by_reference: true,
             stays: false,
         }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            tops: &["sessions", "archived_sessions"],
+            folders: None,
+        }
+    }
+
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        rollout_name(name).map(|name| name.upstream_id)
+    }
+
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
+        codex::summary(ends)
     }
 
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -71,7 +88,7 @@ impl Dialect for Codex {
         let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
         let books = &session.home.library.rollouts;
         let open = OpenRollout::open(books, session.home.root, session.id, until)?;
-        Ok(Opened::Codex(Box::new(open)))
+        Ok(Box::new(open))
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {

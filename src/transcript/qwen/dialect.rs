@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 
 use super::check::{Place, check};
-use super::{OpenQwen, locate, own_folder};
+use super::{CHATS, OpenQwen, locate, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -19,6 +19,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::reading;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::MissingSource;
+use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Qwen Code writes them.
 #[derive(Debug)]
@@ -33,6 +34,21 @@ impl Dialect for Qwen {
             by_reference: false,
             stays: true,
         }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            tops: &["projects"],
+            folders: Some(&[None, Some(CHATS)]),
+        }
+    }
+
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        upstream_id(name)
+    }
+
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
+        summary(ends)
     }
 
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -154,7 +170,7 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
 fn open(home: Home<'_>, path: &Path, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
     let until = until.map(|until| until.record_uuid.as_str());
     let open = home.library.qwen.open(path, until)?;
-    Ok(Opened::Qwen(Box::new(open)))
+    Ok(Box::new(open))
 }
 
 fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {
