@@ -23,7 +23,7 @@ use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::archive::MissingTurns;
-use crate::chain::{NewLink, Origins};
+use crate::chain::NewLink;
 use crate::store::ConversationRecord;
 
 use super::closed_sessions::{ClosedSession, ClosedSessions};

@@ -151,7 +151,7 @@ pub(super) fn copy(
     let dialect = read_root(entry)?.1.dialect();
     check_repairable(dialect, damaged)?;
     let mut answer = check_answer(Ok(damaged.report.clone()))?;
-    let is_mended = |finding: &Finding| dialect.mends(finding.kind);
+    let is_mended = |finding: &Finding| dialect.can_fix(finding.kind);
     if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
@@ -216,7 +216,7 @@ fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), 
         .report
         .refusals
         .iter()
-        .find(|refusal| !dialect.mends(refusal.kind))
+        .find(|refusal| !dialect.can_fix(refusal.kind))
     {
         Some(refusal) => Err(ConversationError::TranscriptDamaged(format!(
             "a copy of it would not be whole either: {}",

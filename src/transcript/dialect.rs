@@ -73,7 +73,7 @@ pub struct Abilities {
     /// Whether a transcript may continue those of other sessions by reference.
     pub by_reference: bool,
     /// Whether the agent resumes a session only in the folder in which it began, and its files cannot be moved.
-    pub stays: bool,
+    pub fixed_folder: bool,
 }
 
 /// Where an agent keeps its transcripts, below its own folder.
@@ -114,7 +114,7 @@ impl Layout {
 
 /// How a transcript stands, for one who watches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct TranscriptState {
     /// Whether the last turn is over.
     pub turn_end: TurnEnd,
     /// Whether it ended with the model's own words.
@@ -256,7 +256,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError>;
+    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError>;
 
     /// How many turns the transcript of a session holds, whole or up to a record. `None` if no file reaches so far, or if the
     /// agent does not record every turn, so that its files never show that one is lost.
@@ -309,7 +309,7 @@ pub trait Dialect: Debug + Sync {
     }
 
     /// Whether a repaired copy does not have what was found.
-    fn mends(&self, kind: FindingKind) -> bool;
+    fn can_fix(&self, kind: FindingKind) -> bool;
 
     /// Makes a repaired copy. The source is only read.
     ///
@@ -379,7 +379,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::locate`].
-    fn missed_place(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+    fn expected_place(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
         Ok(None)
     }
 

@@ -18,7 +18,8 @@ use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
 use super::message::TranscriptMessage;
 use super::meter::Metered;
 use super::opened::{self, Loss, OpenTranscript};
-use crate::files::open_file;
+use super::parts::own_folder;
+use crate::files::open_with_metadata;
 
 /// How much is read at once, in bytes.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -145,10 +146,10 @@ impl<'a> Subagents<'a> {
     /// Where it is what a subagent said, in any of the places where agents keep it.
     pub(super) fn find(&self, agent: &str) -> Option<PathBuf> {
         let name = format!("agent-{agent}.jsonl");
-        let own = self.transcript.with_extension("").join(SUBAGENTS);
+        let own = own_folder(self.transcript).map(|folder| folder.join(SUBAGENTS).join(&name));
         // Older ones kept them beside the transcript.
-        let near = [own.join(&name), self.transcript.with_file_name(&name)];
-        let near = near.into_iter().find(|path| path.exists());
+        let mut near = own.into_iter().chain([self.transcript.with_file_name(&name)]);
+        let near = near.find(|path| path.exists());
         near.or_else(|| self.elsewhere().get(OsStr::new(&name)).cloned())
     }
 
@@ -326,8 +327,7 @@ impl Seek for Near {
 }
 
 pub(super) fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
-    let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+    let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
     Ok(BufReader::with_capacity(
         READ_BYTES,
         Metered::new(file, metadata.len()),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::Report;
-use super::codex::book::{Book, BookBuilder, Cut, Growth};
+use super::codex::book::{Book, BookBuilder, Growth, HistoryEnd};
 use super::codex::{self, LastTurn, check};
 use super::codex::{HistoryBase, Meta, read_meta};
 use super::locate::file_name;
@@ -26,15 +26,15 @@ use super::message::TranscriptMessage;
 use super::opened::{self, Loss, OpenTranscript};
 use super::origin::{ForkedFrom, Origin};
 use super::summary::END_BYTES;
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 use kept::{Currency, Key, Volume};
 use text::Text;
 use tree::Tree;
 
-pub use beginning::{begin_alike, counted_bytes};
+pub use beginning::{counted_bytes, same_beginning};
 pub use item::item_of_turn;
 pub use kept::{KEPT_BYTES, RolloutBooks};
-pub use place::{bring_back, missed_place, place_of};
+pub use place::{bring_back, expected_place, place_of};
 
 /// The folder, below Codex' own, of rollouts that were archived.
 const ARCHIVE: &str = "archived_sessions";
@@ -91,7 +91,7 @@ pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 struct Source {
     upstream_id: String,
     path: PathBuf,
-    cut: Cut,
+    cut: HistoryEnd,
 }
 
 /// The files in which a history begins, the oldest first, and what of it is not there.
@@ -107,7 +107,7 @@ impl Lineage {
         let own = Source {
             upstream_id: upstream_id.to_owned(),
             path: tree.find(upstream_id)?,
-            cut: Cut::default(),
+            cut: HistoryEnd::default(),
         };
         let mut lineage = Self {
             sources: vec![own],
@@ -124,7 +124,7 @@ impl Lineage {
                     lineage.sources.push(Source {
                         upstream_id: base.upstream_id,
                         path,
-                        cut: Cut {
+                        cut: HistoryEnd {
                             ordinal,
                             offset: base.end_offset,
                         },
@@ -208,8 +208,7 @@ pub struct OpenRollout {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
-    let mut file = open_file(path).map_err(TranscriptError::io("open", path))?;
-    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+    let (mut file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
     let bytes = metadata.len();
     let mut read = || {
         let mut tail = Vec::new();
@@ -548,7 +547,7 @@ pub struct Extent {
 pub fn extent(path: &Path, upstream_id: &str) -> Result<Extent, TranscriptError> {
     let mut builder = BookBuilder::new(None);
     let end = builder
-        .part(Text::open(path)?.0, upstream_id, Cut::default())
+        .part(Text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
     let turns = builder.finish().map_or(0, |(book, _)| book.turns());
     let bytes = end.whole_bytes;

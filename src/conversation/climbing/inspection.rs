@@ -57,7 +57,7 @@ pub(super) fn inspect(
         readable_turns: history.turns() as u64,
         turns_after_readable: turns_after(&history, goal),
         is_astray: dialect
-            .missed_place(home.root, id.as_str())
+            .expected_place(home.root, id.as_str())
             .is_ok_and(|place| place.is_some()),
         is_kept: false,
     }

@@ -14,7 +14,8 @@ use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::BranchOptions;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
+    open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
@@ -44,7 +45,7 @@ impl Dialect for Claude {
             delete: true,
             by_folder: true,
             by_reference: false,
-            stays: false,
+            fixed_folder: false,
         }
     }
 
@@ -131,9 +132,9 @@ impl Dialect for Claude {
             .collect()
     }
 
-    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let standing = library.standing(path)?;
-        Ok(Standing {
+        Ok(TranscriptState {
             is_answered: standing.turn_end == TurnEnd::Over,
             turn_end: standing.turn_end,
             prompts: Some(standing.prompts),
@@ -141,8 +142,8 @@ impl Dialect for Claude {
         })
     }
 
-    fn mends(&self, kind: FindingKind) -> bool {
-        repair::mends(kind)
+    fn can_fix(&self, kind: FindingKind) -> bool {
+        repair::can_fix(kind)
     }
 
     fn on_disk(&self, session: Session<'_>, until: Option<&str>) -> Result<Option<OnDisk>, TranscriptError> {
@@ -197,7 +198,7 @@ impl Dialect for Claude {
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         let index = home.library.index(source)?;
-        // As the ladder does; where another branch was left, and nothing damaged, it stays left.
+        // As the ladder does; where another branch was left, and nothing damaged, it fixed_folder left.
         let branch = index.select_joined().or_else(|| index.select(None, true));
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
             upstream_id: id.to_owned(),

@@ -14,7 +14,7 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, Standing,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
     turns_in_words,
 };
 use crate::transcript::library::Library;
@@ -36,7 +36,7 @@ impl Dialect for Codex {
             delete: false,
             by_folder: false,
             by_reference: true,
-            stays: false,
+            fixed_folder: false,
         }
     }
 
@@ -114,9 +114,9 @@ impl Dialect for Codex {
         beside.chain(refusals.unwrap_or_default()).collect()
     }
 
-    fn standing(&self, _library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+    fn state(&self, _library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let (last, bytes) = rollouts::last_turn(path)?;
-        Ok(Standing {
+        Ok(TranscriptState {
             turn_end: match last {
                 LastTurn::Runs => TurnEnd::Open,
                 LastTurn::Ended | LastTurn::Answered => TurnEnd::Over,
@@ -127,8 +127,8 @@ impl Dialect for Codex {
         })
     }
 
-    fn mends(&self, kind: FindingKind) -> bool {
-        rollouts::repair::mends(kind)
+    fn can_fix(&self, kind: FindingKind) -> bool {
+        rollouts::repair::can_fix(kind)
     }
 
     fn new_session(
@@ -197,8 +197,8 @@ impl Dialect for Codex {
         rollouts::is_archived(root, path).then_some("codex unarchive")
     }
 
-    fn missed_place(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
-        Ok(rollouts::missed_place(root, id)?.map(|(_, place)| place))
+    fn expected_place(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+        Ok(rollouts::expected_place(root, id)?.map(|(_, place)| place))
     }
 
     fn bring_back(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {

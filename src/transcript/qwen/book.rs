@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::index::{Branch, Index};
 use super::message::{kept_messages, message};
 use super::record::{Kind, given_title};
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
 use crate::transcript::fields::{Fields, INNER_LIMIT};
@@ -78,8 +78,7 @@ impl QwenBooks {
     fn read(&self, path: &Path) -> Result<(Arc<Index>, File), TranscriptError> {
         let bytes = |volume: &Volume| volume.index.memory_bytes();
         self.kept.look(&path.to_owned(), bytes, |known| {
-            let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-            let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+            let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
             let volume = self.refreshed(known.take(), &file, Identity::of(&metadata));
             let volume = volume.map_err(TranscriptError::io("read", path))?;
             Ok((Arc::clone(&known.insert(volume).index), file))
@@ -190,7 +189,7 @@ impl Book {
         match last {
             Some((_, Kind::End | Kind::Compaction)) => TurnEnd::Over,
             // A cancelled turn has no other end.
-            Some((_, Kind::Reply)) => TurnEnd::Unsaid,
+            Some((_, Kind::Reply)) => TurnEnd::Ambiguous,
             _ => TurnEnd::Open,
         }
     }

@@ -11,7 +11,8 @@ use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
+    open_first,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -32,7 +33,7 @@ impl Dialect for Qwen {
             delete: false,
             by_folder: false,
             by_reference: false,
-            stays: true,
+            fixed_folder: true,
         }
     }
 
@@ -108,10 +109,10 @@ impl Dialect for Qwen {
         report.map(|report| report.refusals).unwrap_or_default()
     }
 
-    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let opened = read(library, path)?;
         let turn_end = opened.book.turn_end();
-        Ok(Standing {
+        Ok(TranscriptState {
             is_answered: turn_end == TurnEnd::Over,
             turn_end,
             prompts: Some(opened.book.prompts()),
@@ -119,7 +120,7 @@ impl Dialect for Qwen {
         })
     }
 
-    fn mends(&self, _kind: FindingKind) -> bool {
+    fn can_fix(&self, _kind: FindingKind) -> bool {
         false
     }
 
