@@ -234,7 +234,7 @@ fn plan(
                 && record.chain.head().is_some_and(|head| head.written) =>
         {
             let why = format!(
-                "the agent {} resumes a session only in the folder in which it began",
+                "the agent {} resumes a session only in the folder that its transcript names, which this version cannot change",
                 entry.name
             );
             if matches!(destination, Destination::Folder(_)) {

@@ -72,7 +72,8 @@ pub struct Abilities {
     pub by_folder: bool,
     /// Whether a transcript may continue those of other sessions by reference.
     pub by_reference: bool,
-    /// Whether the agent resumes a session only in the folder in which it began, and its files cannot be moved.
+    /// Whether the agent resumes a session only in the folder that its transcript names, and this version cannot change that
+    /// name, so that a session cannot be moved.
     pub fixed_folder: bool,
 }
 

@@ -99,7 +99,8 @@ impl Dialect for Qwen {
         self.check(home.session(None, id), &path)
     }
 
-    /// Where it was: the agent resumes a session only in the folder in which it began.
+    /// Where it was. The agent resumes a session only in the folder that its first record names, and this version writes no
+    /// transcripts of this format, so it moves none.
     fn place(&self, root: &Path, _cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
         root.join(folder).join(name)
     }

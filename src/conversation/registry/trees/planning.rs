@@ -115,7 +115,9 @@ fn leaving<'a>(
             if count > 0 {
                 let agent = &root.agent;
                 let why = match root.format.dialect().can().fixed_folder {
-                    true => format!("{agent} resumes only in the folders in which they began"),
+                    true => format!(
+                        "{agent} resumes only in the folders that their transcripts name, which this version cannot change"
+                    ),
                     false => format!("{agent} finds by id and not by folder"),
                 };
                 left_out.push(format!("{count} of {agent}'s sessions, which {why}"));
