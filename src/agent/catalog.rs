@@ -97,11 +97,11 @@ impl AgentEntry {
         ))
     }
 
-    /// Returns the folder of its transcripts, if the bridge can also copy and cut them.
+    /// Returns the folder and the format of its transcripts, if the bridge can also copy and cut them.
     #[must_use]
-    pub fn readable_transcripts(&self) -> Option<&Path> {
-        let (root, format) = self.listed_transcripts()?;
-        format.dialect().can().cut.then_some(root)
+    pub fn copyable_transcripts(&self) -> Option<(&Path, Format)> {
+        self.listed_transcripts()
+            .filter(|(_, format)| format.dialect().can().copy)
     }
 }
 

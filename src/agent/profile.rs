@@ -156,6 +156,8 @@ pub struct Profile {
     pub rolls_silently: bool,
     /// Whether `session/close` is answered before the session's own process, which still writes, has ended.
     pub close_answers_early: bool,
+    /// Whether its sessions share a process below the adapter, so that a prompt which ends it ends the others' too.
+    pub shares_process: bool,
     /// How many milliseconds it gets to end after the end of its input, before it is sent a signal.
     pub end_of_input_grace_ms: u64,
 }
@@ -316,6 +318,7 @@ static CLAUDE: Profile = Profile {
     keeps_limited_prompt: true,
     rolls_silently: true,
     close_answers_early: true,
+    shares_process: false,
     // Up to 2 s in the middle of a stream, until its own child has ended.
     end_of_input_grace_ms: 3_000,
 };
@@ -337,6 +340,7 @@ static CODEX: Profile = Profile {
     keeps_limited_prompt: false,
     rolls_silently: false,
     close_answers_early: false,
+    shares_process: true,
     // It takes 7 s to end on its own, and 0.3 s after a signal.
     end_of_input_grace_ms: 500,
 };
@@ -358,6 +362,7 @@ static GEMINI: Profile = Profile {
     keeps_limited_prompt: false,
     rolls_silently: false,
     close_answers_early: false,
+    shares_process: false,
     end_of_input_grace_ms: 2_000,
 };
 
@@ -386,6 +391,7 @@ static LOOPBACK: Profile = Profile {
     keeps_limited_prompt: true,
     rolls_silently: true,
     close_answers_early: false,
+    shares_process: false,
     end_of_input_grace_ms: 2_000,
 };
 
@@ -403,6 +409,7 @@ static GENERIC: Profile = Profile {
     keeps_limited_prompt: false,
     rolls_silently: false,
     close_answers_early: false,
+    shares_process: false,
     end_of_input_grace_ms: 2_000,
 };
 

@@ -17,7 +17,7 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::dialect::Dialect;
 use crate::transcript::meter::Metered;
-use crate::transcript::moving::comparing::begin_alike;
+use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::moving::holders;
 use crate::transcript::parts::is_lines;
 use crate::transcript::relocate::{Relocation, relocate};
@@ -240,7 +240,7 @@ fn holds_all(dialect: &dyn Dialect, folder: &Folder<'_>, there: &[PathBuf]) -> R
         }
         let text = dialect.text(path).map_err(failed)?;
         let text = BufReader::with_capacity(BUFFER_BYTES, text);
-        if begin_alike(folder.text(copy, bytes)?, text).map_err(failed)? {
+        if begins_with_lines_of(folder.text(copy, bytes)?, text).map_err(failed)? {
             return Ok(true);
         }
         other = other.or(Some(path.clone()));

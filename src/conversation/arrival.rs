@@ -163,7 +163,7 @@ fn is_answered(services: &Services, agent: &AgentName, opened: &mut Opened) -> b
     let entry = services.catalog.get(agent);
     let format = entry.and_then(|entry| entry.listed_transcripts());
     let is_over = format.is_some_and(|(_, format)| {
-        let standing = format.dialect().standing(&services.library, opened.path());
+        let standing = format.dialect().state(&services.library, opened.path());
         standing.is_ok_and(|standing| standing.is_answered)
     });
     let last = opened.messages().checked_sub(1);

@@ -7,12 +7,12 @@ mod look;
 mod lost;
 mod places;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::id::UpstreamId;
+use bridge_protocol::id::{AgentName, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
@@ -21,17 +21,16 @@ use crate::agent::profile::ForkPointSupport;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::library::Library;
 use crate::transcript::meter::{Meter, metered};
+use crate::transcript::on_disk::OnDisk;
 
 use super::climbing::{acquire, refuse_known};
 use super::closed_sessions::ClosedSessions;
-use super::disk;
+use super::disk::{self, Transcripts};
 use super::effect::{Branched, Opened};
 use super::error::ConversationError;
 use super::folder::check_folder;
 use super::growth::Tally;
-use super::recovery::OnDisk;
 use super::resource::Resource;
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenError, Opening};
@@ -129,7 +128,7 @@ async fn place(
     blocking(services, entry, &request.progress, move |services, entry| {
         let place = match (at, running_since) {
             (Some(at), _) => places::named(services, entry, &record, &at).map(Some),
-            (None, Some(since)) => places::before_time(services, entry, &record, &from, since),
+            (None, Some(since)) => places::before_time(services, entry, &record, since),
             (None, None) => places::at_end(services, entry, &record, &from),
         };
         place?.map(Some).ok_or_else(|| {
@@ -150,7 +149,7 @@ async fn branch_at(
     request: &BranchRequest,
     place: &Place,
 ) -> Result<(Branched, Resource), ConversationError> {
-    if entry.readable_transcripts().is_some() {
+    if entry.copyable_transcripts().is_some() {
         return cut(services, entry, request, place).await;
     }
     if place.point.is_none() {
@@ -197,8 +196,8 @@ async fn refuse_too_little(
         return Ok(());
     }
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
-    let look = on_disk(services, entry, request, move |library, root, cwd, _, id| {
-        Look::at(of_source(library, root, cwd, id, carried), acknowledged)
+    let look = on_disk(services, entry, request, move |transcripts, cwd, _, id| {
+        Look::at(of_source(transcripts, cwd, id, carried), acknowledged)
     });
     let look = look.await?;
     if look.fidelity() >= request.min_fidelity {
@@ -247,20 +246,20 @@ async fn native(
     }
     let (acknowledged, carried) = (request.acknowledged(), request.carried());
     let branch = answer.upstream_id.clone();
-    let look = on_disk(services, entry, request, move |library, root, cwd, agent, id| {
-        let source = of_source(library, root, cwd, id, carried);
+    let look = on_disk(services, entry, request, move |transcripts, cwd, agent, id| {
+        let source = of_source(transcripts, cwd, id, carried);
         let expected = match &source {
             Ok(source) => expected(source.as_ref(), source.as_ref(), acknowledged),
             Err(_) => acknowledged,
         };
         // An agent that writes the branch later has nothing but the source to show for it.
-        let file = match disk::on_disk(library, root, cwd, &branch, None) {
+        let file = match disk::on_disk(transcripts, cwd, &branch, None) {
             Ok(None) => source,
             branch => branch,
         };
         Look {
-            place: disk::last_checkpoint(library, root, cwd, agent, id),
-            prompts: disk::prompts(library, root, cwd, &branch),
+            place: disk::last_checkpoint(transcripts, cwd, agent, id),
+            prompts: prompts(transcripts, cwd, &branch),
             ..Look::at(file, expected)
         }
     })
@@ -352,15 +351,12 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
     let Ok(entry) = services.agent(&link.agent) else {
         return;
     };
-    let Some((root, format)) = entry
-        .listed_transcripts()
-        .filter(|(_, format)| format.dialect().can().cut)
-    else {
+    let listed = entry.listed_transcripts();
+    let listed = listed.map(|(root, format)| (root, format.dialect()));
+    let Some((root, dialect)) = listed.filter(|(_, dialect)| dialect.forks_borrow_files()) else {
         return;
     };
-    let transcript = format
-        .dialect()
-        .find(services.session(root, &link.cwd, &link.upstream_id));
+    let transcript = dialect.find(services.session(root, &link.cwd, &link.upstream_id));
     let bring = |transcript: PathBuf| {
         let (copies, id) = (&services.copies, &link.upstream_id);
         copies.bring_files(&services.store, id, &transcript)
@@ -376,7 +372,7 @@ async fn copy_whole(
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
 ) -> Result<(Branched, Resource), ConversationError> {
-    if entry.readable_transcripts().is_none() {
+    if entry.copyable_transcripts().is_none() {
         return Err(ConversationError::Unsupported(format!(
             "the agent {} offers no fork and its transcripts cannot be cut",
             entry.name
@@ -407,14 +403,14 @@ async fn cut(
     let to = request.cwd.clone();
     let (until, is_named) = (place.end.until.clone(), request.at.is_some());
     let copied = blocking(services, entry, &request.progress, move |services, entry| {
-        let Some(root) = entry.readable_transcripts() else {
+        let Some((root, format)) = entry.copyable_transcripts() else {
             return Ok(None);
         };
-        let library = &services.library;
+        let transcripts = (format.dialect(), services.home(root));
         let copy = || {
             // Before the copy is made, which would else be left behind.
-            let whole = of_source(library, root, &cwd, &from, carried)?;
-            let up_to_cut = disk::on_disk(library, root, &cwd, &from, Some(&until))?;
+            let whole = of_source(transcripts, &cwd, &from, carried)?;
+            let up_to_cut = disk::on_disk(transcripts, &cwd, &from, Some(&until))?;
             // Where somebody named the place, what stands behind it is not owed; what the source has lost may be from before.
             let owed = match (is_named, &whole, &up_to_cut) {
                 (true, Some(whole), Some(kept)) => {
@@ -425,10 +421,10 @@ async fn cut(
                 _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
             };
             let noting = |id: &_, path: &_| services.note_copy(id, path);
-            let (new_id, path) = disk::copy_session(library, root, (&cwd, &to), &from, Some(&until), noting)?;
+            let (new_id, path) = disk::copy_session(transcripts, (&cwd, &to), &from, Some(&until), noting)?;
             services.note_whole_copy(&new_id, &path);
             services.old_bytes.note_copied(&new_id, &path);
-            let file = disk::on_disk(library, root, &cwd, &new_id, None);
+            let file = disk::on_disk(transcripts, &cwd, &new_id, None);
             Ok((new_id, path, Look::at(file, owed)))
         };
         let copied = copy().map_err(|error: TranscriptError| match error {
@@ -460,14 +456,19 @@ async fn cut(
 
 /// What the disk says of the session that is branched off.
 fn of_source(
-    library: &Library,
-    root: &Path,
+    transcripts: Transcripts<'_>,
     cwd: &str,
     id: &UpstreamId,
     carried: u64,
 ) -> Result<Option<OnDisk>, TranscriptError> {
-    let found = disk::on_disk(library, root, cwd, id, None)?;
+    let found = disk::on_disk(transcripts, cwd, id, None)?;
     Ok(found.map(|source| source.with_carried(carried)))
+}
+
+/// How many prompts the transcript of a session holds, those of abandoned branches too; none if they cannot be counted.
+fn prompts((dialect, home): Transcripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
+    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None);
+    opened.ok()?.prompts()
 }
 
 /// Asks the disk about the session that is branched off; nothing is known where the transcripts cannot be read.
@@ -475,16 +476,19 @@ async fn on_disk<T: Default + Send + 'static>(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     request: &BranchRequest,
-    pick: impl FnOnce(&Library, &Path, &str, &str, &UpstreamId) -> T + Send + 'static,
+    pick: impl FnOnce(Transcripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,
 ) -> Result<T, ConversationError> {
-    let Some(root) = entry.readable_transcripts() else {
+    let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(T::default());
     };
     let (root, agent) = (root.to_path_buf(), entry.name.clone());
     let (cwd, id) = (request.record.cwd.clone(), request.from.clone());
     let services = Arc::clone(services);
     let meter: Arc<dyn Meter> = Arc::clone(&request.progress) as _;
-    let look = move || pick(&services.library, &root, &cwd, agent.as_str(), &id);
+    let look = move || {
+        let transcripts = (format.dialect(), services.home(&root));
+        pick(transcripts, &cwd, &agent, &id)
+    };
     let task = tokio::task::spawn_blocking(move || metered(meter, look));
     task.await
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))

@@ -5,8 +5,8 @@
 //! opening.
 
 mod goal;
+mod inspection;
 mod loading;
-mod rollout;
 mod steps;
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::archive::MissingTurns;
-use crate::chain::{NewLink, Origins};
+use crate::chain::NewLink;
 use crate::store::ConversationRecord;
 
 use super::closed_sessions::{ClosedSession, ClosedSessions};
@@ -88,7 +88,7 @@ pub async fn climb(
     let acquired = services.pool.acquire(&key, &entry.launch, urgency).await;
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
-    let origins = Arc::new(disk::origins(&record, &lineage));
+    let origins = disk::origins(&record, &lineage);
     let goal = goal::of(
         &services,
         &entry,
@@ -107,7 +107,6 @@ pub async fn climb(
         services,
         entry,
         record,
-        origins,
         key,
         urgency,
         behind,
@@ -239,7 +238,6 @@ struct Climber {
     services: Arc<Services>,
     entry: Arc<AgentEntry>,
     record: ConversationRecord,
-    origins: Arc<Origins>,
     /// Who shares the process.
     key: PoolKey,
     /// See [`ClimbRequest::urgency`].

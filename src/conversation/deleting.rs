@@ -12,7 +12,8 @@ use crate::agent::wire::Handle;
 use crate::files::is_absence;
 use crate::store::{ConversationRecord, StoreError};
 use crate::transcript::TranscriptError;
-use crate::transcript::locate::{file_name, locate, own_folder};
+use crate::transcript::dialect::Dialect;
+use crate::transcript::locate::file_name;
 use crate::transcript::removing::{Beside, Forks, remove_beside};
 
 use super::climbing::acquire;
@@ -215,8 +216,8 @@ struct Deletion {
 impl Deletion {
     fn finish(&self, own: Vec<AgentDeletion>, others: Vec<Other>) -> Vec<RemainingTranscript> {
         let ids: Vec<UpstreamId> = own.iter().map(|asked| asked.id.clone()).collect();
-        let mut remaining = match self.entry.readable_transcripts() {
-            Some(root) => self.remove_files(root, own),
+        let mut remaining = match self.deletable() {
+            Some((root, dialect)) => self.remove_files(root, dialect, own),
             None => own
                 .into_iter()
                 .filter_map(|asked| self.unremoved(asked))
@@ -231,24 +232,37 @@ impl Deletion {
         remaining
     }
 
+    /// The agent's transcripts, if they can be deleted without the agent.
+    fn deletable(&self) -> Option<(&Path, &'static dyn Dialect)> {
+        let (root, format) = self.entry.listed_transcripts()?;
+        Some((root, format.dialect())).filter(|(_, dialect)| dialect.can().delete)
+    }
+
     /// Where the files of a session are that can be removed: all copies of its transcript. That it is gone, of which others may
     /// lie there yet, leaves the place where it would be.
     fn places(&self, id: &UpstreamId, folder: &str) -> BTreeSet<PathBuf> {
-        let Some(root) = self.entry.readable_transcripts() else {
+        let Some((root, dialect)) = self.deletable() else {
             return BTreeSet::new();
         };
         // What cannot be looked at is told when it is to be removed.
-        let mut places: BTreeSet<_> = locate(root, id.as_str(), None).into_iter().flatten().collect();
-        let own = file_name(id.as_str()).map(|name| own_folder(root, Path::new(folder)).join(name));
+        let mut places: BTreeSet<_> = dialect.locate(root, id.as_str()).into_iter().flatten().collect();
+        let cwd = Some(Path::new(folder));
+        let own =
+            file_name(id.as_str()).map(|name| dialect.place(root, cwd, Path::new(""), Path::new(&name)));
         places.extend(own);
         places
     }
 
     /// Deletes the transcripts that the agent did not delete, and then the other files of their sessions.
-    fn remove_files(&self, root: &Path, asked: Vec<AgentDeletion>) -> Vec<RemainingTranscript> {
+    fn remove_files(
+        &self,
+        root: &Path,
+        dialect: &dyn Dialect,
+        asked: Vec<AgentDeletion>,
+    ) -> Vec<RemainingTranscript> {
         let (mut remaining, mut gone) = (Vec::new(), Vec::new());
         for AgentDeletion { id, mut places, .. } in asked {
-            match locate(root, id.as_str(), None) {
+            match dialect.locate(root, id.as_str()) {
                 Ok(found) => places.extend(found),
                 Err(error) => {
                     remaining.push(failed(&id, None, chain_text(&error)));

@@ -32,7 +32,7 @@ use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::opened::{Loss, Opened};
+use crate::transcript::opened::{Loss, OpenTranscript, Opened};
 pub(super) use behind::behind;
 use behind::unreported;
 use opening::{may_lack, open_source};
@@ -86,6 +86,8 @@ struct Session {
 pub(super) enum Reach {
     /// In the agent's folder.
     Agent,
+    /// In the agent's folder; a session without turns is passed over.
+    WithTurns,
     /// In the agent's folder, and if it is missing there, in the backups.
     Kept,
 }
@@ -124,6 +126,21 @@ impl History {
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
             Some(head) => Self::of_link(services, record, lineage, head),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The history that a new session is told if the head cannot be opened: that of the nearest session with turns.
+    ///
+    /// # Errors
+    /// As [`History::of_conversation`].
+    pub(super) fn to_retell(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+    ) -> Result<Self, ConversationError> {
+        match record.chain.head() {
+            Some(head) => Self::reaching(services, record, lineage, head, Reach::WithTurns),
             None => Ok(Self::default()),
         }
     }
@@ -177,6 +194,7 @@ impl History {
             let own = sources.pop();
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own, reach));
             match opened {
+                Some(Ok(session)) if reach == Reach::WithTurns && session.open.turns() == 0 => {}
                 Some(Ok(session)) => {
                     if head.upstream_id == id {
                         history.gaps.extend(match may_lack(&session, head) {
@@ -219,7 +237,7 @@ impl History {
             });
         }
         self.gaps
-            .extend(unknown::gap(&session.upstream_id, &session.open));
+            .extend(unknown::gap(&session.upstream_id, &*session.open));
         self.sessions.push(session);
     }
 
@@ -454,7 +472,7 @@ impl History {
         let turn = session.open.turn_of(number);
         let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
         let owner = session.owner(number);
-        let read = session.read(number, Opened::message, &mut self.gaps)?;
+        let read = session.read(|open| open.message(number), &mut self.gaps)?;
         Ok(read.map(|read| telling::message(&owner, checkpoint, read)))
     }
 
@@ -472,8 +490,11 @@ impl History {
         for number in messages.clone() {
             // Of the last one also counts when it was written.
             let is_last = number + 1 == messages.end;
-            let read = if is_last { Opened::message } else { Opened::outline };
-            match session.read(number, read, &mut self.gaps)? {
+            let read = |open: &mut dyn OpenTranscript| match is_last {
+                true => open.message(number),
+                false => open.outline(number),
+            };
+            match session.read(read, &mut self.gaps)? {
                 Some(read) => digest.take(read),
                 None => return Ok(None),
             }
@@ -528,11 +549,10 @@ impl Session {
 
     fn read(
         &mut self,
-        number: usize,
-        read: fn(&mut Opened, usize) -> Result<Option<TranscriptMessage>, TranscriptError>,
+        read: impl FnOnce(&mut dyn OpenTranscript) -> Result<Option<TranscriptMessage>, TranscriptError>,
         gaps: &mut Vec<HistoryGap>,
     ) -> Result<Option<TranscriptMessage>, ConversationError> {
-        let detail = match read(&mut self.open, number) {
+        let detail = match read(&mut *self.open) {
             Ok(Some(read)) => return Ok(Some(read)),
             Ok(None) => "it was changed while it was read".to_owned(),
             Err(error) => chain_text(&error),

@@ -230,10 +230,11 @@ fn plan(
     let (root, dialect) = match entry.listed_transcripts() {
         Some((root, format)) if format.dialect().can().by_folder => (root, format.dialect()),
         Some((_, format))
-            if format.dialect().can().stays && record.chain.head().is_some_and(|head| head.written) =>
+            if format.dialect().can().fixed_folder
+                && record.chain.head().is_some_and(|head| head.written) =>
         {
             let why = format!(
-                "the agent {} resumes a session only in the folder in which it began",
+                "the agent {} resumes a session only in the folder that its transcript names, which this version cannot change",
                 entry.name
             );
             if matches!(destination, Destination::Folder(_)) {
@@ -276,7 +277,7 @@ fn plan(
         };
         if let Some(other) = owners.iter().find(is_anothers) {
             plan.left_out.push(format!(
-                "the session {} is one of conversation {other} too, and stays",
+                "the session {} is one of conversation {other} too, and fixed_folder",
                 link.upstream_id
             ));
             continue;

@@ -20,7 +20,9 @@ mod tests;
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, RollCause, Via};
 
-pub use facts::{Goal, Head, Inspection, OnDisk, Source, Step, StepFailure};
+pub use facts::{Goal, Head, Inspection, Source, Step, StepFailure};
+
+use crate::transcript::on_disk::OnDisk;
 
 /// The most turns in a text preamble; see `transcript::preamble`.
 pub const PREAMBLE_TURNS: u64 = 20;

@@ -28,7 +28,6 @@ use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::dialect::{Dialect, RepairedCopy};
-use crate::transcript::locate::own_folder;
 use crate::transcript::meter::{Meter, metered};
 
 /// What was found, and the copy if there was something to repair.
@@ -111,13 +110,12 @@ fn of_head(
         path,
         report,
     };
-    let folder = own_folder(root, Path::new(&record.cwd));
-    let (mut answer, copied) = copy(services, &entry, &damaged, &folder)?;
+    let (mut answer, copied) = copy(services, &entry, &damaged, Some(&record.cwd))?;
     let Some(copied) = copied else {
         return Ok(((Box::new(answer), None), Resource::default()));
     };
     let checkpoint = match &copied.last_uuid {
-        Some(uuid) => Some(disk::checkpoint(entry.name.as_str(), id, uuid)),
+        Some(uuid) => Some(disk::checkpoint(&entry.name, id, uuid)),
         None => {
             let lineage = services.store.lineage_all(record.id)?;
             let history = History::of_conversation(services, record, &lineage)?;
@@ -148,18 +146,18 @@ pub(super) fn copy(
     services: &Services,
     entry: &AgentEntry,
     damaged: &Damaged<'_>,
-    folder: &Path,
+    cwd: Option<&str>,
 ) -> Result<(CheckAnswer, Option<Copied>), ConversationError> {
     let dialect = read_root(entry)?.1.dialect();
     check_repairable(dialect, damaged)?;
     let mut answer = check_answer(Ok(damaged.report.clone()))?;
-    let is_mended = |finding: &Finding| dialect.mends(finding.kind);
+    let is_mended = |finding: &Finding| dialect.can_fix(finding.kind);
     if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
     let identity = || fs::metadata(&damaged.path).map(|found| Identity::of(&found)).ok();
     let before = identity();
-    let (made, mut copied) = make(services, dialect, damaged, folder)?;
+    let (made, path, mut copied) = make(services, dialect, damaged, cwd)?;
     if identity() != before {
         return Err(ConversationError::Busy(format!(
             "{} changed while it was being copied; another program writes to it",
@@ -170,7 +168,7 @@ pub(super) fn copy(
         services
             .home(damaged.root)
             .session(None, copied.upstream_id.as_str()),
-        &made.path,
+        &path,
     );
     let refusals = report.as_ref().map_or(0, |report| report.refusals.len());
     let found = check_answer(report)?.findings;
@@ -180,7 +178,7 @@ pub(super) fn copy(
             finding.detail
         )));
     }
-    services.old_bytes.note_copied(&copied.upstream_id, &made.path);
+    services.old_bytes.note_copied(&copied.upstream_id, &path);
     copied.is_whole &= is_all_there(&made.repairs);
     answer.left = found
         .into_iter()
@@ -189,7 +187,7 @@ pub(super) fn copy(
     answer.repaired = Some(copied.upstream_id.clone());
     answer.repairs = Some(made.repairs);
     answer.fidelity = Some(fidelity(copied.is_whole));
-    tracing::info!(upstream_id = %damaged.id, copy = %copied.upstream_id, path = %made.path.display(), "made a repaired copy");
+    tracing::info!(upstream_id = %damaged.id, copy = %copied.upstream_id, path = %path.display(), "made a repaired copy");
     Ok((answer, Some(copied)))
 }
 
@@ -218,7 +216,7 @@ fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), 
         .report
         .refusals
         .iter()
-        .find(|refusal| !dialect.mends(refusal.kind))
+        .find(|refusal| !dialect.can_fix(refusal.kind))
     {
         Some(refusal) => Err(ConversationError::TranscriptDamaged(format!(
             "a copy of it would not be whole either: {}",
@@ -232,8 +230,8 @@ fn make(
     services: &Services,
     dialect: &dyn Dialect,
     damaged: &Damaged<'_>,
-    folder: &Path,
-) -> Result<(RepairedCopy, Copied), ConversationError> {
+    cwd: Option<&str>,
+) -> Result<(RepairedCopy, PathBuf, Copied), ConversationError> {
     let failed = |error: TranscriptError| match error {
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
             "no message of a conversation is in it, so there is nothing to copy".to_owned(),
@@ -241,22 +239,22 @@ fn make(
         error => ConversationError::StoreFailed((&error).into()),
     };
     let (source, id) = (&damaged.path, damaged.id.as_str());
-    let (new_id, target) = dialect
-        .repair_target(damaged.root, folder, source, id)
+    let new = dialect
+        .new_session(damaged.root, cwd, source, id)
         .map_err(failed)?;
-    let upstream_id = UpstreamId::from(new_id);
-    services.note_copy(&upstream_id, &target).map_err(failed)?;
+    let upstream_id = UpstreamId::new(new.id.as_str());
+    services.note_copy(&upstream_id, &new.path).map_err(failed)?;
     let home = services.home(damaged.root);
     let made = dialect
-        .repair(home.session(None, id), source, &target, upstream_id.as_str())
+        .repair(home.session(None, id), source, &new)
         .map_err(failed)?;
-    services.note_whole_copy(&upstream_id, &made.path);
+    services.note_whole_copy(&upstream_id, &new.path);
     let copied = Copied {
-        copy: services.copies.uncommitted(&upstream_id, made.path.clone()),
+        copy: services.copies.uncommitted(&upstream_id, new.path.clone()),
         upstream_id,
         last_uuid: made.last_uuid.clone(),
         turns: made.turns,
         is_whole: made.is_whole,
     };
-    Ok((made, copied))
+    Ok((made, new.path, copied))
 }

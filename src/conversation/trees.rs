@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::files::checked_lines::ReadError;
-use crate::files::intent::{self, Intent, Kind, Outcome, Said};
+use crate::files::intent::{self, Intent, Kind, LogContent, Outcome};
 use crate::files::set_aside::Unreadable;
 use crate::paths::names;
 use crate::store::ConversationRecord;
@@ -27,7 +27,7 @@ pub(crate) const KIND: Kind<Note> = Kind {
     log: None,
     old: |lines| {
         let about = lines.into_iter().map(|line| serde_json::from_value(line).ok());
-        Some(Said {
+        Some(LogContent {
             about: about.collect::<Option<_>>()?,
             groups: Vec::new(),
         })

@@ -18,7 +18,7 @@ use super::services::chain_text;
 use super::unfinished::{Verdict, has_owner};
 use crate::files::durable::{missing_folders, sync_folder_of};
 use crate::files::identity::Identity;
-use crate::files::intent::{self, Intent, Kind, NewName, Outcome, Said, Step};
+use crate::files::intent::{self, Intent, Kind, LogContent, NewName, Outcome, Step};
 use crate::files::is_absence;
 use crate::files::set_aside::Unreadable;
 use crate::paths::names;
@@ -64,8 +64,8 @@ struct OldIdentity {
     nanoseconds: i64,
 }
 
-fn old(lines: Vec<Value>) -> Option<Said<About>> {
-    let mut said = Said {
+fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
+    let mut said = LogContent {
         about: Vec::new(),
         groups: Vec::new(),
     };

@@ -76,14 +76,14 @@ pub(crate) fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     }
     let mut left = BufReader::with_capacity(BUFFER_BYTES, open_file(left)?);
     let mut right = BufReader::with_capacity(BUFFER_BYTES, open_file(right)?);
-    begin_alike(&mut left, &mut right, ours.len())
+    same_bytes(&mut left, &mut right, ours.len())
 }
 
 /// Whether two readers have the same content for so many bytes. One that ends earlier has not.
 ///
 /// # Errors
 /// The readers' errors.
-pub(crate) fn begin_alike(
+pub(crate) fn same_bytes(
     left: &mut impl BufRead,
     right: &mut impl BufRead,
     mut bytes: u64,

@@ -52,12 +52,12 @@ pub(crate) struct Kind<S> {
     /// The name of the log in an intent's folder. `None` if an intent is only a log.
     pub(crate) log: Option<&'static str>,
     /// Parses the lines of versions that wrote no header.
-    pub(crate) old: fn(Vec<Value>) -> Option<Said<S>>,
+    pub(crate) old: fn(Vec<Value>) -> Option<LogContent<S>>,
 }
 
 /// The content of a log.
 #[derive(Debug)]
-pub(crate) struct Said<S> {
+pub(crate) struct LogContent<S> {
     /// The description of the work, and later additions.
     pub(crate) about: Vec<S>,
     /// Groups of steps. If a step cannot be undone, the earlier steps of its group are not undone either.
@@ -143,7 +143,7 @@ pub(crate) struct Intent<S> {
     /// The folder of its kind.
     kind: &'static str,
     file: Option<CheckedFile>,
-    content: Said<S>,
+    content: LogContent<S>,
     /// Whether an earlier version wrote the log. Nothing can be appended to its format.
     is_old: bool,
 }
@@ -176,7 +176,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             log: kind.log,
             kind: kind.folder,
             file: Some(file),
-            content: Said {
+            content: LogContent {
                 about: vec![about],
                 groups,
             },
@@ -198,7 +198,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         check_format(&lines)?;
         let has_header = lines.first().is_some_and(|first| first.get("intent").is_some());
         let content = if has_header {
-            let mut content = Said {
+            let mut content = LogContent {
                 about: Vec::new(),
                 groups: Vec::new(),
             };

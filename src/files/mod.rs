@@ -2,7 +2,7 @@
 //!
 //! Does not know transcripts, agents or conversations. Everything here blocks.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -54,13 +54,22 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// The system's error, and [`io::ErrorKind::InvalidInput`] for anything but a regular file or a link to one.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    open_with_metadata(path).map(|(file, _)| file)
+}
+
+/// As [`open_file`], with what the system says of the open file.
+///
+/// # Errors
+/// As [`open_file`].
+pub(crate) fn open_with_metadata(path: &Path) -> io::Result<(File, Metadata)> {
     let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(without_waiting)
         .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
+    let metadata = file.metadata()?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
         false => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "it is not a regular file",

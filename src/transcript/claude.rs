@@ -17,7 +17,7 @@ mod walk;
 use std::io::{self, BufRead, Seek, SeekFrom};
 
 pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
-pub(in crate::transcript) use filling::BehindCalls;
+pub(in crate::transcript) use filling::FillPositions;
 pub use index::Index;
 pub use turns::{ToolCall, Turn};
 pub use walk::{Join, NewerBranch, Selection};

@@ -6,9 +6,9 @@
 
 pub mod book;
 pub mod check;
-mod cut;
 mod ending;
 mod facts;
+mod history_end;
 mod item;
 mod line;
 pub mod rename;

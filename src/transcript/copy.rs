@@ -13,11 +13,12 @@ use super::TranscriptError;
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
 use super::meter::Metered;
+use super::parts::own_folder;
 use super::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 
 /// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
 pub(super) const COPY: &str = "copy";
@@ -93,10 +94,11 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
             fs::remove_file as fn(PathBuf) -> io::Result<()>,
         ),
         (unfinished(folder, id, COPY), fs::remove_file),
-        (transcript.with_extension(""), fs::remove_dir_all),
         (unfinished(folder, id, FILES), fs::remove_dir_all),
     ];
-    for (path, remove) in removed {
+    let own =
+        own_folder(transcript).map(|folder| (folder, fs::remove_dir_all as fn(PathBuf) -> io::Result<()>));
+    for (path, remove) in removed.into_iter().chain(own) {
         match remove(path.clone()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(TranscriptError::io("remove", &path)(error));
@@ -234,9 +236,8 @@ pub(super) fn session_of(source: &Path) -> &str {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek + use<>>, TranscriptError> {
-    let opened = open_file(source).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (bytes, file) = opened.map_err(TranscriptError::io("open", source))?;
-    let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, bytes));
+    let (file, metadata) = open_with_metadata(source).map_err(TranscriptError::io("open", source))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, metadata.len()));
     Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
 }
 

@@ -8,6 +8,7 @@ mod codex;
 mod copies;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -19,17 +20,18 @@ use super::blank::is_blank;
 use super::check::Report;
 use super::checkpoint::CheckpointRef;
 use super::library::Library;
+use super::on_disk::OnDisk;
 use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts, only_part};
-use super::qwen::{self, Qwen};
+use super::qwen::Qwen;
 use super::record::TurnEnd;
 use super::rollouts::HistoryFiles;
 use super::shelf::Format;
+use super::summary::{Ends, TranscriptSummary};
 use crate::files::open_file;
 use claude::Claude;
 use codex::Codex;
-pub use copies::find;
 
 /// The transcripts of one agent: where they are, and what was read of them.
 #[derive(Debug, Clone, Copy)]
@@ -62,19 +64,58 @@ impl<'a> Home<'a> {
 /// What can be done with transcripts of a format. Where none of it holds they are read all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether they can be copied under a new id, whole or cut at any record, and rebuilt.
-    pub cut: bool,
+    /// Whether they can be copied under a new id, whole or up to any record. Copies of others are only made to repair them.
+    pub copy: bool,
+    /// Whether the files of a session can be deleted without its agent.
+    pub delete: bool,
     /// Whether the agent looks for a session in the folder that it runs in, so that a move takes its files along.
     pub by_folder: bool,
     /// Whether a transcript may continue those of other sessions by reference.
     pub by_reference: bool,
-    /// Whether the agent resumes a session only in the folder in which it began, and its files cannot be moved.
-    pub stays: bool,
+    /// Whether the agent resumes a session only in the folder that its transcript names, and this version cannot change that
+    /// name, so that a session cannot be moved.
+    pub fixed_folder: bool,
+}
+
+/// Where an agent keeps its transcripts, below its own folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The folders in which everything is.
+    pub tops: &'static [&'static str],
+    /// The folders on the way from there to transcripts, each with a name or any. `None`: transcripts are at any depth.
+    pub folders: Option<&'static [Option<&'static str>]>,
+}
+
+impl Layout {
+    /// Whether a folder, so many levels below a top, holds transcripts or leads to them by its name.
+    pub(super) fn has_folder(&self, depth: usize, name: Option<&str>) -> bool {
+        let Some(folders) = self.folders else { return true };
+        let wanted = depth.checked_sub(1).and_then(|level| folders.get(level));
+        wanted.is_some_and(|wanted| wanted.is_none() || *wanted == name)
+    }
+
+    /// Whether a folder, so many levels below a top, holds files that may be transcripts.
+    pub(super) fn has_files(&self, depth: usize) -> bool {
+        self.folders.is_none_or(|folders| folders.len() == depth)
+    }
+
+    /// Whether the transcripts of this layout may be in a folder, which is relative to the agent's.
+    fn holds(&self, folder: &Path) -> bool {
+        let names: Option<Vec<&str>> = folder.iter().map(OsStr::to_str).collect();
+        let names = names.unwrap_or_default();
+        let Some((top, below)) = names.split_first() else {
+            return false;
+        };
+        let mut levels = below.iter().enumerate();
+        self.tops.contains(top)
+            && self.has_files(below.len())
+            && levels.all(|(level, name)| self.has_folder(level + 1, Some(*name)))
+    }
 }
 
 /// How a transcript stands, for one who watches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct TranscriptState {
     /// Whether the last turn is over.
     pub turn_end: TurnEnd,
     /// Whether it ended with the model's own words.
@@ -85,11 +126,26 @@ pub struct Standing {
     pub bytes: u64,
 }
 
+/// A session that is about to be made as a copy of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    /// Its id.
+    pub id: String,
+    /// Where its transcript goes.
+    pub path: PathBuf,
+}
+
+impl NewSession {
+    /// The folder of its transcript.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+}
+
 /// A repaired copy of a transcript.
 #[derive(Debug)]
 pub struct RepairedCopy {
-    /// Where it is.
-    pub path: PathBuf,
     /// What was changed.
     pub repairs: Repairs,
     /// The source's record with which it ends, if records have ids.
@@ -117,6 +173,20 @@ pub struct SessionParts {
 pub trait Dialect: Debug + Sync {
     /// What can be done with them.
     fn can(&self) -> Abilities;
+
+    /// Where the transcripts are.
+    fn layout(&self) -> Layout;
+
+    /// The session that a file of this name is of; none if it is not a transcript.
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str>;
+
+    /// What a list shows of a transcript.
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary;
+
+    /// The folder beside a transcript in which the agent writes more files for its session.
+    fn own_folder(&self, _transcript: &Path) -> Option<PathBuf> {
+        None
+    }
 
     /// All files of a session, wherever they are; the one that the agent would take first.
     ///
@@ -187,24 +257,62 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError>;
+    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError>;
 
-    /// Whether a repaired copy does not have what was found.
-    fn mends(&self, kind: FindingKind) -> bool;
-
-    /// A new id for a repaired copy, and where it goes: into `folder`, or where the agent looks for it.
+    /// How many turns the transcript of a session holds, whole or up to a record. `None` if no file reaches so far, or if the
+    /// agent does not record every turn, so that its files never show that one is lost.
     ///
     /// # Errors
-    /// [`TranscriptError::InvalidId`].
-    fn repair_target(
+    /// When the folders, or the transcript that is there, cannot be read.
+    fn on_disk(
+        &self,
+        _session: Session<'_>,
+        _until: Option<&str>,
+    ) -> Result<Option<OnDisk>, TranscriptError> {
+        Ok(None)
+    }
+
+    /// A new id for a copy of a session, and where the agent looks for it if it runs in `cwd`. If that is unknown: beside
+    /// its source.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if no copies are made of such transcripts.
+    fn new_session(
         &self,
         root: &Path,
-        folder: &Path,
+        cwd: Option<&str>,
         source: &Path,
         id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError>;
+    ) -> Result<NewSession, TranscriptError>;
 
-    /// Makes a repaired copy there. The source is only read.
+    /// Makes a copy of a transcript, whole and as it is or up to a record. The source is only read.
+    ///
+    /// # Errors
+    /// [`TranscriptError::RecordNotFound`], [`TranscriptError::AlreadyExists`] and [`TranscriptError::Io`], also where this
+    /// is not among the [`Abilities`]. Nothing is left behind by a failure.
+    fn copy(
+        &self,
+        _library: &Library,
+        source: &Path,
+        _new: &NewSession,
+        _until: Option<&str>,
+    ) -> Result<(), TranscriptError> {
+        let why = io::Error::new(
+            io::ErrorKind::Unsupported,
+            "copies of such transcripts are not made",
+        );
+        Err(TranscriptError::io("copy", source)(why))
+    }
+
+    /// Whether a fork that the agent makes names files that lie with the session that it was made of.
+    fn forks_borrow_files(&self) -> bool {
+        false
+    }
+
+    /// Whether a repaired copy does not have what was found.
+    fn can_fix(&self, kind: FindingKind) -> bool;
+
+    /// Makes a repaired copy. The source is only read.
     ///
     /// # Errors
     /// [`TranscriptError::NothingToResume`] when no message is in it, [`TranscriptError::AlreadyExists`], and
@@ -213,8 +321,7 @@ pub trait Dialect: Debug + Sync {
         &self,
         session: Session<'_>,
         source: &Path,
-        target: &Path,
-        new_id: &str,
+        new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError>;
 
     /// The files of a session, and of those that it continues, the oldest first; and what is missing before them.
@@ -273,7 +380,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::locate`].
-    fn missed_place(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+    fn expected_place(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
         Ok(None)
     }
 
@@ -316,14 +423,15 @@ impl Format {
     /// Guesses the format of a transcript from its folder, relative to the agent's, and its name.
     #[must_use]
     pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
-        let is_rollout = name.starts_with("rollout-") && name.strip_suffix(".jsonl") != Some(upstream_id);
-        if is_rollout {
-            Self::Codex
-        } else if qwen::is_chats(Path::new(folder)) {
-            Self::Qwen
-        } else {
-            Self::Claude
-        }
+        let folder = Path::new(folder);
+        // Lists of earlier versions do not say where a file was.
+        let may_be_in =
+            |dialect: &dyn Dialect| folder.as_os_str().is_empty() || dialect.layout().holds(folder);
+        let is_its = |format: &Self| {
+            let dialect = format.dialect();
+            dialect.upstream_id(name) == Some(upstream_id) && may_be_in(dialect)
+        };
+        Self::ALL.into_iter().find(is_its).unwrap_or(Self::Claude)
     }
 }
 

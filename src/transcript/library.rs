@@ -31,7 +31,7 @@ use super::qwen::QwenBooks;
 use super::reading::{OpenBook, READ_BYTES};
 use super::record::TurnEnd;
 use super::rollouts::RolloutBooks;
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
 pub const LIBRARY_BYTES: usize = 64 * 1024 * 1024;
@@ -227,8 +227,7 @@ impl Library {
 
     /// What is known of a transcript as it is now, and the file.
     fn refreshed(&self, path: &Path, known: Option<Volume>) -> Result<(Volume, File), TranscriptError> {
-        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-        let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+        let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
         let identity = Identity::of(&metadata);
         let volume = match known {
             Some(volume) if volume.identity == identity => Ok(volume),

@@ -1,7 +1,7 @@
 //! The agents' own transcripts: reading them, naming places in them, finding and copying them.
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. `record`, `fields`,
-//! `lines`, `rewrite`, `scan`, `message`, `claude`, `codex`, `qwen`, `summary`, `check`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
+//! `lines`, `rewrite`, `scan`, `message`, `claude`, `codex`, `qwen`, `summary`, `check`, `on_disk`, `origin`, `relocate`, `checkpoint` and `preamble` are pure: they
 //! work on bytes and values that are handed to them. `cache`, `locate`, `parts`, `blank`, `side_files`, `copy`, `cut`, `repair`, `reading`, `library`, `rollouts`,
 //! `dialect`, `opened`, `shelf`, `moving`, `removing`, `syncing` and `watch` are the disk side; they block, and are called from threads that may. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
@@ -24,6 +24,7 @@ pub mod locate;
 pub mod message;
 pub mod meter;
 pub mod moving;
+pub mod on_disk;
 pub mod opened;
 pub mod origin;
 pub mod parts;

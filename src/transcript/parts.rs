@@ -13,7 +13,7 @@ use super::codex::unpacked::Unpacked;
 use super::fields::Fields;
 use super::meter::Metered;
 use super::moving::MEMORY;
-use crate::files::open_file;
+use crate::files::{open_file, open_with_metadata};
 
 /// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
 pub(super) const FILE_LIMIT: usize = 100_000;
@@ -105,9 +105,8 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
     part.bytes = if part.packed {
         // Nobody writes to it any more.
         let count = || -> io::Result<u64> {
-            let file = open_file(rollout)?;
-            let packed_bytes = file.metadata()?.len();
-            let mut text = Unpacked::forwards(Metered::new(file, packed_bytes))?;
+            let (file, metadata) = open_with_metadata(rollout)?;
+            let mut text = Unpacked::forwards(Metered::new(file, metadata.len()))?;
             io::copy(&mut text, &mut io::sink())
         };
         count().map_err(TranscriptError::io("read", rollout))?
@@ -252,8 +251,8 @@ pub fn whole_lines(path: &Path) -> Result<u64, TranscriptError> {
 }
 
 fn ended(path: &Path) -> io::Result<u64> {
-    let mut file = open_file(path)?;
-    let length = file.metadata()?.len();
+    let (mut file, metadata) = open_with_metadata(path)?;
+    let length = metadata.len();
     let mut end = length;
     let mut whole = 0;
     let mut tail = Vec::new();

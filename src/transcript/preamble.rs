@@ -5,8 +5,6 @@
 //! for finished work and go on with scripts as if they were to be played. The new message is never part of the
 //! text; the caller sends it behind, as a content block of its own. Pure.
 
-use super::claude::Turn;
-
 /// The most turns that are retold: the newest. Older ones would cost more of the model's context than they
 /// are worth to it.
 pub const TURN_LIMIT: usize = 20;
@@ -43,30 +41,6 @@ pub struct Preamble {
     pub told_turns: usize,
     /// The turns of the conversation that it does not retell.
     pub missing: Missing,
-}
-
-impl PastTurn {
-    /// The same without the retelling that its prompt begins with, where one does.
-    #[must_use]
-    pub fn without_retelling(mut self) -> Self {
-        if self.prompt.starts_with(OPENING)
-            && let Some(end) = self.prompt.rfind(CLOSING)
-        {
-            let own = self.prompt[end + CLOSING.len()..].trim_start();
-            self.prompt = own.to_owned();
-        }
-        self
-    }
-}
-
-impl From<&Turn> for PastTurn {
-    fn from(turn: &Turn) -> Self {
-        Self {
-            prompt: turn.prompt.clone(),
-            reply: turn.reply.clone(),
-            complete: turn.complete,
-        }
-    }
 }
 
 const OPENING: &str = "The earlier session of this conversation could not be opened again. ";
@@ -146,6 +120,15 @@ pub fn is_preamble(text: &str) -> bool {
     text.starts_with(OPENING) && text.ends_with(CLOSING)
 }
 
+/// A prompt without the retelling that it begins with, if any.
+#[must_use]
+pub fn without_retelling(prompt: &str) -> &str {
+    match prompt.rfind(CLOSING) {
+        Some(end) if prompt.starts_with(OPENING) => prompt[end + CLOSING.len()..].trim_start(),
+        _ => prompt,
+    }
+}
+
 fn tell(text: &mut String, lead: &str, said: &str) {
     text.push_str("\n\n");
     text.push_str(lead);
@@ -199,13 +182,11 @@ mod tests {
             .expect("a text")
             .text;
         let second = turn(&format!("{first}\n\nthree"), "four", true);
-        assert_eq!(second.clone().without_retelling(), turn("three", "four", true));
+        assert_eq!(without_retelling(&second.prompt), "three");
         // Also one that holds another.
         let nested = preamble(&[second], Missing::default()).expect("a text").text;
-        let third = turn(&format!("{nested}\nfive"), "six", true);
-        assert_eq!(third.without_retelling().prompt, "five");
-        let plain = turn("six", "seven", true);
-        assert_eq!(plain.clone().without_retelling(), plain);
+        assert_eq!(without_retelling(&format!("{nested}\nfive")), "five");
+        assert_eq!(without_retelling("six"), "six");
     }
 
     #[test]

@@ -14,7 +14,6 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
@@ -29,22 +28,14 @@ use message::prompt_text;
 use record::Kind;
 
 /// The folder of a project in which its transcripts are. Archived ones are in a folder below it and are not looked for.
-pub(super) const CHATS: &str = "chats";
+const CHATS: &str = "chats";
 
 /// How many characters an id has.
 const ID_CHARS: std::ops::RangeInclusive<usize> = 32..=36;
 
 /// The session whose transcript has this name. Other files lie beside transcripts: `<id>.ledger.jsonl`, `<id>.worktree.json`.
-pub(super) fn upstream_id(name: &str) -> Option<&str> {
+fn upstream_id(name: &str) -> Option<&str> {
     name.strip_suffix(".jsonl").filter(|id| is_id(id))
-}
-
-/// Whether a folder, relative to the agent's, holds transcripts.
-pub(super) fn is_chats(folder: &Path) -> bool {
-    let mut names = folder.iter();
-    names.next() == Some(OsStr::new("projects"))
-        && names.nth(1) == Some(OsStr::new(CHATS))
-        && names.next().is_none()
 }
 
 fn is_id(id: &str) -> bool {
@@ -71,7 +62,7 @@ fn locate(root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
 }
 
 /// What a list shows of a transcript. The id is the file's name.
-pub(super) fn summary(ends: Ends<'_>) -> TranscriptSummary {
+fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();
     for line in ends.from_start() {
         let text = line_text(line);

@@ -7,15 +7,19 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::{self, Report, SideFile};
-use super::claude::book::{Book, BookMessage, Outline};
+use super::claude::book::{Book, Outline};
 use super::claude::{Branch, BranchOptions, Index, Turn, read_branch};
+use super::message::TranscriptMessage;
 use super::meter::Metered;
-use crate::files::open_file;
+use super::opened::{self, Loss, OpenTranscript};
+use super::parts::own_folder;
+use crate::files::open_with_metadata;
 
 /// How much is read at once, in bytes.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -142,10 +146,10 @@ impl<'a> Subagents<'a> {
     /// Where it is what a subagent said, in any of the places where agents keep it.
     pub(super) fn find(&self, agent: &str) -> Option<PathBuf> {
         let name = format!("agent-{agent}.jsonl");
-        let own = self.transcript.with_extension("").join(SUBAGENTS);
+        let own = own_folder(self.transcript).map(|folder| folder.join(SUBAGENTS).join(&name));
         // Older ones kept them beside the transcript.
-        let near = [own.join(&name), self.transcript.with_file_name(&name)];
-        let near = near.into_iter().find(|path| path.exists());
+        let mut near = own.into_iter().chain([self.transcript.with_file_name(&name)]);
+        let near = near.find(|path| path.exists());
         near.or_else(|| self.elsewhere().get(OsStr::new(&name)).cloned())
     }
 
@@ -200,38 +204,96 @@ impl OpenBook {
             reader: Near(BufReader::with_capacity(READ_BYTES, file)),
         }
     }
+}
 
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+impl OpenTranscript for OpenBook {
+    fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads a message; none when the file was changed meanwhile.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn message(&mut self, message: usize) -> Result<Option<BookMessage>, TranscriptError> {
-        let read = self.book.message(&mut self.reader, message);
-        read.map_err(TranscriptError::io("read", &self.path))
+    fn messages(&self) -> usize {
+        self.book.messages()
     }
 
-    /// How many messages an agent goes on with.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
         let read = self.book.loaded_messages(&mut self.reader);
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
-    /// As [`OpenBook::message`], but what a tool answered is not decoded.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn outline(&mut self, message: usize) -> Result<Option<Outline>, TranscriptError> {
+    fn turns(&self) -> usize {
+        self.book.turns()
+    }
+
+    fn turn(&self, turn: usize) -> Range<usize> {
+        self.book.turn(turn)
+    }
+
+    fn turn_of(&self, message: usize) -> Option<usize> {
+        self.book.turn_of(message)
+    }
+
+    fn record_id(&self, message: usize) -> String {
+        self.book.uuid(message)
+    }
+
+    fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
+        self.book.find(record_id)
+    }
+
+    fn begin_offset(&self, turn: usize) -> Option<u64> {
+        self.book.begin_offset(turn)
+    }
+
+    fn end_offset(&self, turn: usize) -> Option<u64> {
+        self.book.end_offset(turn)
+    }
+
+    fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let read = self.book.message(&mut self.reader, message);
+        let read = read.map_err(TranscriptError::io("read", &self.path))?;
+        Ok(read.map(TranscriptMessage::from))
+    }
+
+    /// A tool's answer is not decoded.
+    fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let read = self.book.outline(&mut self.reader, message);
-        read.map_err(TranscriptError::io("read", &self.path))
+        let read = read.map_err(TranscriptError::io("read", &self.path))?;
+        Ok(read.map(|outline| match outline {
+            Outline::Message(read) => TranscriptMessage::from(*read),
+            Outline::Result { bytes } => TranscriptMessage::answer(self.book.uuid(message), bytes),
+        }))
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        let compacted = self.book.cut_by_compaction.then_some(Loss::Compacted);
+        opened::damaged(self.book.damages)
+            .into_iter()
+            .chain(compacted)
+            .collect()
+    }
+
+    fn prompts(&self) -> Option<u64> {
+        Some(self.book.prompts())
+    }
+
+    fn turns_at_most(&self) -> u64 {
+        self.book.turns_at_most()
+    }
+
+    fn copied_turns(&self, last: &str) -> Option<usize> {
+        match self.book.find(last).and_then(|last| self.book.turn_of(last)) {
+            Some(turn) => Some(turn + 1),
+            // The user went back behind it: what was copied stands before it in the file, and what is new after it.
+            None => self.book.turns_begun_by(last),
+        }
+    }
+
+    fn ends_torn(&self) -> bool {
+        self.book.ends_torn()
+    }
+
+    fn unknown(&self) -> u64 {
+        self.book.unknown
     }
 }
 
@@ -265,8 +327,7 @@ impl Seek for Near {
 }
 
 pub(super) fn open(path: &Path) -> Result<BufReader<Metered<File>>, TranscriptError> {
-    let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+    let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
     Ok(BufReader::with_capacity(
         READ_BYTES,
         Metered::new(file, metadata.len()),

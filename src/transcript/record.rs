@@ -103,7 +103,7 @@ pub enum TurnEnd {
     Open,
     /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
     /// when a call follows, some leave it so at the end of a turn too. Where the model was stopped they may have it go on.
-    Unsaid,
+    Ambiguous,
     /// Nothing is to come.
     Over,
 }
@@ -260,7 +260,7 @@ impl TurnEnd {
             RecordKind::Assistant => match message.stop_reason.as_deref() {
                 Some("tool_use") => Self::Open,
                 // Claude Code asks the model to go on behind these, some times (2.1.316). A `pause_turn` it takes as an end.
-                None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => Self::Unsaid,
+                None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => Self::Ambiguous,
                 Some(_) => Self::Over,
             },
             RecordKind::User if message.text().starts_with(INTERRUPTED_TEXT) => Self::Over,

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::TranscriptError;
 use super::check::{hash_of, unanswered};
-use super::claude::{BehindCalls, Index, Selection};
+use super::claude::{FillPositions, Index, Selection};
 use super::copy::{changed, edit_session, open_lines, session_of, with_files};
 use super::fields::{Fields, Json};
 use super::lines::{text_of_same_length, trimmed};
@@ -55,7 +55,7 @@ pub struct Repaired {
 
 /// Whether a repaired copy does not have what was found.
 #[must_use]
-pub fn mends(kind: FindingKind) -> bool {
+pub fn can_fix(kind: FindingKind) -> bool {
     matches!(
         kind,
         FindingKind::TornLine
@@ -89,7 +89,7 @@ pub fn repair(
             index,
             branch,
             left: branch.offsets().iter().copied().peekable(),
-            behind: index.behind_calls(branch, unanswered.keys().copied()),
+            behind: index.fill_positions(branch, unanswered.keys().copied()),
             unanswered,
             filled_in: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -112,7 +112,7 @@ struct Repairer<'a, 'b> {
     left: Peekable<Copied<slice::Iter<'a, u64>>>,
     /// The calls without a result, and what goes on behind their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
-    behind: BehindCalls,
+    behind: FillPositions,
     /// The last result that was filled in for the calls of a record, by where that begins.
     filled_in: BTreeMap<u64, String>,
     /// Those that have not come to their places yet.

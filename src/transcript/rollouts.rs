@@ -12,27 +12,29 @@ mod text;
 mod tree;
 
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::TranscriptError;
 use super::check::Report;
-use super::codex::book::{Book, BookBuilder, Cut, Growth};
+use super::codex::book::{Book, BookBuilder, Growth, HistoryEnd};
 use super::codex::{self, LastTurn, check};
 use super::codex::{HistoryBase, Meta, read_meta};
 use super::locate::file_name;
 use super::message::TranscriptMessage;
+use super::opened::{self, Loss, OpenTranscript};
 use super::origin::{ForkedFrom, Origin};
 use super::summary::END_BYTES;
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 use kept::{Currency, Key, Volume};
 use text::Text;
 use tree::Tree;
 
-pub use beginning::{begin_alike, counted_bytes};
+pub use beginning::{counted_bytes, same_beginning};
 pub use item::item_of_turn;
 pub use kept::{KEPT_BYTES, RolloutBooks};
-pub use place::{bring_back, missed_place, place_of};
+pub use place::{bring_back, expected_place, place_of};
 
 /// The folder, below Codex' own, of rollouts that were archived.
 const ARCHIVE: &str = "archived_sessions";
@@ -89,7 +91,7 @@ pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 struct Source {
     upstream_id: String,
     path: PathBuf,
-    cut: Cut,
+    cut: HistoryEnd,
 }
 
 /// The files in which a history begins, the oldest first, and what of it is not there.
@@ -105,7 +107,7 @@ impl Lineage {
         let own = Source {
             upstream_id: upstream_id.to_owned(),
             path: tree.find(upstream_id)?,
-            cut: Cut::default(),
+            cut: HistoryEnd::default(),
         };
         let mut lineage = Self {
             sources: vec![own],
@@ -122,7 +124,7 @@ impl Lineage {
                     lineage.sources.push(Source {
                         upstream_id: base.upstream_id,
                         path,
-                        cut: Cut {
+                        cut: HistoryEnd {
                             ordinal,
                             offset: base.end_offset,
                         },
@@ -206,8 +208,7 @@ pub struct OpenRollout {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
-    let mut file = open_file(path).map_err(TranscriptError::io("open", path))?;
-    let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+    let (mut file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
     let bytes = metadata.len();
     let mut read = || {
         let mut tail = Vec::new();
@@ -248,12 +249,6 @@ impl Volume {
 }
 
 impl OpenRollout {
-    /// The session's own file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
-    }
-
     /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
     /// its name there) or all; from `books` where that was read before.
     ///
@@ -371,12 +366,58 @@ impl OpenRollout {
             missing,
         })
     }
+}
 
-    /// Reads a message; none when its file was changed meanwhile.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+impl OpenTranscript for OpenRollout {
+    /// The session's own file.
+    fn path(&self) -> &Path {
+        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    fn messages(&self) -> usize {
+        self.book.messages()
+    }
+
+    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+        let Some(compaction) = self.book.last_compaction() else {
+            return Ok(self.book.sent_from(0));
+        };
+        let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
+            return Ok(self.book.sent_from(compaction));
+        };
+        let kept = self.book.kept_messages(Text::open(path)?.0, compaction);
+        Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
+    }
+
+    fn turns(&self) -> usize {
+        self.book.turns()
+    }
+
+    fn turn(&self, turn: usize) -> Range<usize> {
+        self.book.turn(turn)
+    }
+
+    fn turn_of(&self, message: usize) -> Option<usize> {
+        self.book.turn_of(message)
+    }
+
+    fn record_id(&self, message: usize) -> String {
+        self.book.record_id(message)
+    }
+
+    fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
+        self.book.find(owner, record_id)
+    }
+
+    fn begin_offset(&self, turn: usize) -> Option<u64> {
+        self.book.begin_offset(turn)
+    }
+
+    fn end_offset(&self, turn: usize) -> Option<u64> {
+        self.book.end_offset(turn)
+    }
+
+    fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let part = self.book.part_of(message);
         let Some(path) = self.paths.get(part) else {
             return Ok(None);
@@ -389,19 +430,55 @@ impl OpenRollout {
         read.map_err(TranscriptError::io("read", path))
     }
 
-    /// How many messages an agent goes on with.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn loaded_messages(&self) -> Result<usize, TranscriptError> {
-        let Some(compaction) = self.book.last_compaction() else {
-            return Ok(self.book.sent_from(0));
-        };
-        let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
-            return Ok(self.book.sent_from(compaction));
-        };
-        let kept = self.book.kept_messages(Text::open(path)?.0, compaction);
-        Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
+    fn losses(&self) -> Vec<Loss> {
+        let source = self.missing.as_ref().map(|missing| Loss::Source {
+            upstream_id: missing.upstream_id.clone(),
+            detail: missing.detail.clone(),
+        });
+        source
+            .into_iter()
+            .chain(opened::damaged(self.book.damages))
+            .collect()
+    }
+
+    fn prompts(&self) -> Option<u64> {
+        None
+    }
+
+    /// Codex keeps no record of commands that its adapter answers itself, so only a rollout without a message shows anything.
+    fn turns_at_most(&self) -> u64 {
+        match self.book.messages() {
+            0 => 0,
+            _ => u64::MAX,
+        }
+    }
+
+    fn turns_recorded_at_most(&self) -> Option<u64> {
+        Some(self.book.turns_recorded_at_most())
+    }
+
+    fn end_of_turn(&self, turn: usize) -> (String, Option<&str>) {
+        match self.book.turn_name(turn) {
+            Some((name, owner)) => (name.to_owned(), Some(owner)),
+            None => (String::new(), None),
+        }
+    }
+
+    fn owner(&self, message: usize) -> Option<&str> {
+        self.book.owner(message)
+    }
+
+    fn may_hold(&self, _own: &str, _owner: &str) -> bool {
+        true
+    }
+
+    fn begins_elsewhere(&self) -> bool {
+        self.missing.is_some()
+    }
+
+    /// Codex' own fork ends after whole turns.
+    fn can_end_within_turns(&self) -> bool {
+        false
     }
 }
 
@@ -470,7 +547,7 @@ pub struct Extent {
 pub fn extent(path: &Path, upstream_id: &str) -> Result<Extent, TranscriptError> {
     let mut builder = BookBuilder::new(None);
     let end = builder
-        .part(Text::open(path)?.0, upstream_id, Cut::default())
+        .part(Text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
     let turns = builder.finish().map_or(0, |(book, _)| book.turns());
     let bytes = end.whole_bytes;

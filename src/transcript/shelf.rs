@@ -17,18 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::codex::rollout_name;
 use super::library::Identity;
 use super::meter::Tally;
-use super::qwen;
 use ends::{Buffers, entry, on_threads};
 use find::{Finding, Found};
 
 /// How many folders that cannot be read are named: enough to see what is wrong.
 const UNREADABLE_LIMIT: usize = 20;
-
-/// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
-const SUBAGENT_PREFIX: &str = "agent-";
 
 /// The form of the transcripts below a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,11 +60,8 @@ impl Format {
     /// The folders below a root in which everything is.
     #[must_use]
     pub fn tops(self, root: &Path) -> Vec<PathBuf> {
-        let names: &[&str] = match self {
-            Self::Claude | Self::Qwen => &["projects"],
-            Self::Codex => &["sessions", "archived_sessions"],
-        };
-        names.iter().map(|name| root.join(name)).collect()
+        let tops = self.dialect().layout().tops;
+        tops.iter().map(|name| root.join(name)).collect()
     }
 
     /// Whether a file of this name is a transcript.
@@ -81,13 +73,7 @@ impl Format {
     /// The session that a file of this name is of.
     #[must_use]
     pub fn upstream_id(self, name: &str) -> Option<&str> {
-        match self {
-            Self::Claude => name
-                .strip_suffix(".jsonl")
-                .filter(|id| !id.is_empty() && !name.starts_with(SUBAGENT_PREFIX)),
-            Self::Codex => rollout_name(name).map(|name| name.upstream_id),
-            Self::Qwen => qwen::upstream_id(name),
-        }
+        self.dialect().upstream_id(name)
     }
 }
 
@@ -160,8 +146,7 @@ pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf,
 pub fn listed_title(path: &Path, format: Format) -> Option<String> {
     // What is listed under a link is named by what it leads to.
     let found = Found::at(path.canonicalize().ok()?)?;
-    let entry = entry(&found, format, &mut Buffers::default()).ok()??;
-    Some(entry.title.clone()).filter(|title| !title.is_empty())
+    ends::summary(&found, format, &mut Buffers::default()).ok()?.title
 }
 
 /// The transcripts in a folder of them, and below it where they are kept so.

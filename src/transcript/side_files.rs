@@ -15,7 +15,6 @@ use crate::transcript::borrowed_files::{Claimed, is_within, result};
 use crate::transcript::check::{SideFile, named_files};
 use crate::transcript::copy::FILES;
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::moving::MEMORY;
 use crate::transcript::parts::{self, Part, is_lines, side_part};
 use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
@@ -40,7 +39,7 @@ pub(in crate::transcript) struct SideFiles<'a> {
     /// The new paths of the results that were copied, and the session ids that become the new one.
     relocation: Relocation,
     /// The transcripts of subagents. They are copied last, when all the files that they name are known.
-    said: Vec<Part>,
+    pending: Vec<Part>,
     /// The folder that holds the copies.
     made: Option<Made>,
 }
@@ -61,7 +60,7 @@ impl<'a> SideFiles<'a> {
             claimed: Claimed::default(),
             seen: BTreeSet::new(),
             relocation: Relocation::default(),
-            said: Vec::new(),
+            pending: Vec::new(),
             made: None,
         }
     }
@@ -72,8 +71,7 @@ impl<'a> SideFiles<'a> {
     /// # Errors
     /// The system's error.
     pub(in crate::transcript) fn own(&mut self, id: &str) -> io::Result<()> {
-        if id == MEMORY {
-            // A session may be called so; the folder of that name belongs to the project.
+        if parts::own_folder(&self.project.join(format!("{id}.jsonl"))).is_none() {
             return Ok(());
         }
         let own = parts::beside(self.project, id);
@@ -83,19 +81,19 @@ impl<'a> SideFiles<'a> {
         self.relocation
             .sessions
             .insert(id.to_owned(), self.new_id.to_owned());
-        let mut said = Vec::new();
+        let mut subagents = Vec::new();
         for mut part in own.files {
             let below = part.name.split_once('/').map_or("", |(_, below)| below);
             let name = format!("{}/{below}", self.new_id);
             let known_as = std::mem::replace(&mut part.name, name);
-            if is_said(&part) {
+            if is_subagent(&part) {
                 let agent = part
                     .path
                     .file_stem()
                     .and_then(|stem| stem.to_str()?.strip_prefix("agent-"));
                 self.seen
                     .extend(agent.map(|agent| SideFile::Subagent(agent.to_owned())));
-                said.push(part);
+                subagents.push(part);
             } else if known_as.contains(RESULTS) {
                 part.known_as = Some(known_as);
                 self.put_result(&part)?;
@@ -103,7 +101,7 @@ impl<'a> SideFiles<'a> {
                 self.copy(&part)?;
             }
         }
-        said.into_iter().try_for_each(|part| self.put_said(part))
+        subagents.into_iter().try_for_each(|part| self.put_subagent(part))
     }
 
     /// Copies the files that a record names, and names the copies in its line.
@@ -133,7 +131,7 @@ impl<'a> SideFiles<'a> {
     /// # Errors
     /// The system's error, and [`io::ErrorKind::AlreadyExists`] if the name is taken.
     pub(in crate::transcript) fn settle(&mut self) -> io::Result<()> {
-        for part in std::mem::take(&mut self.said) {
+        for part in std::mem::take(&mut self.pending) {
             self.copy(&part)?;
         }
         let Some(made) = &mut self.made else {
@@ -154,7 +152,7 @@ impl<'a> SideFiles<'a> {
     /// # Errors
     /// The system's error.
     pub(in crate::transcript) fn join(mut self) -> io::Result<()> {
-        for part in std::mem::take(&mut self.said) {
+        for part in std::mem::take(&mut self.pending) {
             self.copy(&part)?;
         }
         let Some(made) = &self.made else {
@@ -235,16 +233,16 @@ impl<'a> SideFiles<'a> {
         ) {
             self.copy(&meta)?;
         }
-        self.put_said(part)
+        self.put_subagent(part)
     }
 
     /// Schedules the transcript of a subagent to be copied last, and copies the files that it names.
-    fn put_said(&mut self, part: Part) -> io::Result<()> {
+    fn put_subagent(&mut self, part: Part) -> io::Result<()> {
         let Some(file) = opened(&part)? else {
             return Ok(());
         };
         let (named, _) = named_files(BufReader::new(file.take(part.bytes)))?;
-        self.said.push(part);
+        self.pending.push(part);
         for file in named {
             self.take(file)?;
         }
@@ -270,7 +268,7 @@ impl<'a> SideFiles<'a> {
         builder.create(target.parent().unwrap_or(&made.folder))?;
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
-        if is_said(part) {
+        if is_subagent(part) {
             relocate(reader, &mut target, &self.relocation)?;
         } else {
             io::copy(&mut reader, &mut target)?;
@@ -281,7 +279,7 @@ impl<'a> SideFiles<'a> {
 }
 
 /// Whether a file is the transcript of a subagent.
-fn is_said(part: &Part) -> bool {
+fn is_subagent(part: &Part) -> bool {
     part.name.contains(SUBAGENTS) && is_lines(&part.path)
 }
 

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::TranscriptError;
-use super::parts::own_folder;
 use super::shelf::Format;
 use crate::files::{durable, is_absence};
 
@@ -81,9 +80,9 @@ impl SyncLog {
         let now = SystemTime::now();
         let last = lock(&self.synced).get(&known_as).copied();
         let since = last.unwrap_or(self.began).checked_sub(SLACK);
-        if format == Format::Claude {
+        if let Some(folder) = format.dialect().own_folder(path) {
             // Before the records that name them.
-            own_folder(path).map_or(Ok(()), |folder| self.sync_below(&folder, since, DEPTH_LIMIT))?;
+            self.sync_below(&folder, since, DEPTH_LIMIT)?;
         }
         self.sync_open(file, path, durable::sync_file)?;
         if last.is_none() {

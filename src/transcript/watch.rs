@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::event::ModifyKind;
 use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::qwen::CHATS;
 use super::shelf::Format;
 
 /// How many paths wait until they are asked for. More than are touched in the milliseconds until then; past it all files
@@ -356,18 +355,15 @@ impl Watch {
 
     /// Whether there may be folders of transcripts in a folder.
     fn has_folders(&self, folder: &Path, format: Format) -> bool {
-        match format {
-            Format::Claude => self
-                .roots
-                .iter()
-                .any(|root| root.format == format && format.tops(&root.path).iter().any(|top| top == folder)),
-            Format::Codex => true,
-            Format::Qwen => {
-                let is_near = |top: &PathBuf| top == folder || folder.parent() == Some(top);
-                let mut roots = self.roots.iter().filter(|root| root.format == format);
-                roots.any(|root| format.tops(&root.path).iter().any(is_near))
-            }
-        }
+        let Some(levels) = format.dialect().layout().folders else {
+            return true;
+        };
+        let is_above = |top: PathBuf| {
+            let inside = folder.strip_prefix(top);
+            inside.is_ok_and(|inside| inside.components().count() < levels.len())
+        };
+        let mut roots = self.roots.iter().filter(|root| root.format == format);
+        roots.any(|root| format.tops(&root.path).into_iter().any(is_above))
     }
 
     /// Watches one folder; false when there is none here, or none that may be read.
@@ -420,20 +416,21 @@ impl Root {
             };
             let depth = inside.components().count();
             let name = inside.file_name().and_then(|name| name.to_str());
-            return match self.format {
-                Format::Claude if depth == 1 && is_folder => Place::Folder,
-                // A link may lead to a folder, and one that is gone may have.
-                Format::Claude if depth == 1 => Place::Way,
-                Format::Claude if depth != 2 || is_folder => Place::Nothing,
-                Format::Codex if is_folder => Place::Folder,
-                Format::Qwen if depth == 1 || depth == 2 && name == Some(CHATS) => match is_folder {
+            let layout = self.format.dialect().layout();
+            let is_its_folder = layout.has_folder(depth, name);
+            let has_its_name = || name.is_some_and(|name| self.format.is_transcript(name));
+            return if is_folder {
+                match is_its_folder {
                     true => Place::Folder,
-                    false => Place::Way,
-                },
-                Format::Qwen if depth != 3 || is_folder => Place::Nothing,
-                _ if name.is_some_and(|name| self.format.is_transcript(name)) => Place::File,
-                Format::Codex if path.is_symlink() => Place::Way,
-                _ => Place::Nothing,
+                    false => Place::Nothing,
+                }
+            } else if layout.has_files(depth - 1) && has_its_name() {
+                Place::File
+            } else if is_its_folder && (layout.folders.is_some() || path.is_symlink()) {
+                // A link may lead to a folder, and one that is gone may have.
+                Place::Way
+            } else {
+                Place::Nothing
             };
         }
         Place::Nothing

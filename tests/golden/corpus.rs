@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub(crate) enum Format {
     Claude,
     Codex,
+    Qwen,
 }
 
 impl Format {
@@ -18,6 +19,7 @@ impl Format {
         match self {
             Self::Claude => "claude",
             Self::Codex => "codex",
+            Self::Qwen => "qwen",
         }
     }
 }
@@ -41,6 +43,7 @@ impl Sample {
                 self.id,
                 if self.is_packed { ".zst" } else { "" }
             ),
+            Format::Qwen => format!("qwen/projects/-home-u-project/chats/{}.jsonl", self.id),
         };
         let path = agents.join(place);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -84,6 +87,7 @@ pub(crate) fn samples(format: Format) -> Vec<Sample> {
     let base = match format {
         Format::Claude => "2.1.316",
         Format::Codex => "0.166.0",
+        Format::Qwen => "0.24.4",
     };
     let base = samples.iter().find(|sample| sample.name == base).unwrap();
     let (old, text) = (base.id.clone(), String::from_utf8(base.content.clone()).unwrap());
@@ -141,6 +145,7 @@ pub(crate) fn samples(format: Format) -> Vec<Sample> {
     }
     match format {
         Format::Claude => samples.extend(shapes()),
+        Format::Qwen => {}
         Format::Codex => {
             let id = format!("{}{:012}", &old[..24], 99);
             let content = replaced(text.into_bytes(), old.as_bytes(), id.as_bytes());
@@ -179,7 +184,7 @@ fn replaced(mut content: Vec<u8>, old: &[u8], new: &[u8]) -> Vec<u8> {
 /// The session's id, which is the first text of this name.
 fn id_of(content: &[u8], format: Format) -> String {
     let name = match format {
-        Format::Claude => "\"sessionId\":\"",
+        Format::Claude | Format::Qwen => "\"sessionId\":\"",
         Format::Codex => "\"id\":\"",
     };
     let text = std::str::from_utf8(content).unwrap();

@@ -175,7 +175,7 @@ async fn dump(app: &App, home: &Home, sample: &Sample, listed: &Value) -> String
             word(place, "origin")
         );
     }
-    if sample.format == Format::Codex {
+    if sample.format != Format::Claude {
         return text;
     }
     let mut steps: Vec<usize> = vec![places.len().saturating_sub(1), places.len() / 2, 0];
@@ -200,9 +200,12 @@ async fn frozen(format: Format) {
     home.configure(&format!(
         "default_agent = \"loopback\"\n[keep]\nenabled = false\n\
          [agents.claude]\ncommand = \"/nonexistent/claude\"\ntranscripts = \"{}\"\n\
-         [agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+         [agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n\
+         [agents.qwen]\nkind = \"generic\"\ncommand = \"/nonexistent/qwen\"\ntranscript_format = \"qwen\"\n\
+         transcripts = \"{}\"\n",
         root("claude"),
-        root("codex")
+        root("codex"),
+        root("qwen")
     ));
     let samples = samples(format);
     for sample in &samples {
@@ -230,6 +233,11 @@ async fn claudes_transcripts_are_read_and_written_as_frozen() {
 #[tokio::test]
 async fn codex_rollouts_are_read_and_written_as_frozen() {
     frozen(Format::Codex).await;
+}
+
+#[tokio::test]
+async fn qwens_transcripts_are_read_as_frozen() {
+    frozen(Format::Qwen).await;
 }
 
 /// The text with a number in place of each UUID that the source lacks: it was made in this run.

@@ -13,7 +13,7 @@ use crate::archive::list::{BUFFER_BYTES, Copy, Stamp, is_transcript};
 use crate::files::durable;
 use crate::files::identity::{Hashed, sha256};
 use crate::transcript::TranscriptError;
-use crate::transcript::moving::comparing::begin_alike;
+use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::parts::{Part, is_lines};
 
 /// How much effort goes into compressing: zstd's own default, some 300 MB/s.
@@ -150,7 +150,7 @@ impl Folder<'_> {
         let ours = self.text(copy, bytes)?;
         let failed = |error| TranscriptError::io("compare", &part.path)(error);
         let theirs = part.open().map_err(failed)?.take(part.bytes);
-        match begin_alike(ours, BufReader::with_capacity(BUFFER_BYTES, theirs)) {
+        match begins_with_lines_of(ours, BufReader::with_capacity(BUFFER_BYTES, theirs)) {
             Err(error) if is_damage(&error) => Ok(false),
             alike => alike.map_err(failed),
         }

@@ -4,8 +4,8 @@ use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
 
 use crate::conversation::disk;
-use crate::conversation::recovery::OnDisk;
 use crate::transcript::TranscriptError;
+use crate::transcript::on_disk::OnDisk;
 
 /// What the disk says of a session.
 #[derive(Default)]

@@ -49,7 +49,7 @@ pub(super) fn named(
 ) -> Result<Place, ConversationError> {
     let (root, format) = readable(entry, " at a place")?;
     if let PlaceRef::Checkpoint(place) = at
-        && format.dialect().can().cut
+        && format.dialect().can().copy
     {
         // The one who cuts finds it by itself.
         let session = UpstreamId::new(place.upstream_id.as_str());
@@ -94,24 +94,11 @@ pub(super) fn before_time(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
-    from: &UpstreamId,
     at: Timestamp,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let end = match format.dialect().can().cut {
-        true => {
-            let (library, agent) = (&services.library, entry.name.as_str());
-            let until = disk::last_before(library, root, &record.cwd, agent, from, at);
-            until.map(|until| KeptEnd {
-                session: from.clone(),
-                until,
-            })
-        }
-        false => {
-            let mut history = History::of_conversation(services, record, &lineage(services, record)?)?;
-            history.before_time(at)
-        }
-    };
+    let mut history = History::of_conversation(services, record, &lineage(services, record)?)?;
+    let end = history.before_time(at);
     let Some(end) = end else { return Ok(None) };
     Ok(Some(Place {
         point: point(root, format, &end)?,
@@ -131,13 +118,7 @@ pub(super) fn at_end(
     from: &UpstreamId,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let until = match format.dialect().can().cut {
-        true => {
-            let (library, agent) = (&services.library, entry.name.as_str());
-            disk::last_checkpoint(library, root, &record.cwd, agent, from)
-        }
-        false => last_of(services, entry, &record.cwd, from),
-    };
+    let until = last_of(services, entry, &record.cwd, from);
     let Some(until) = until else { return Ok(None) };
     let end = KeptEnd {
         session: from.clone(),
@@ -150,7 +131,7 @@ pub(super) fn at_end(
     }))
 }
 
-/// The place after the last turn of a session whose transcript cannot be cut, as far as there is a file that can be read.
+/// The place after the last turn of a session, if its transcript can be read.
 pub(super) fn last_of(
     services: &Services,
     entry: &AgentEntry,
@@ -158,19 +139,7 @@ pub(super) fn last_of(
     id: &UpstreamId,
 ) -> Option<CheckpointId> {
     let (root, format) = entry.listed_transcripts()?;
-    let dialect = format.dialect();
-    if dialect.can().cut {
-        return None;
-    }
-    let opened = dialect.open(services.session(root, cwd, id), None).ok()?;
-    let last = opened.turns().checked_sub(1)?;
-    let (name, owner) = opened.end_of_turn(last);
-    let place = CheckpointRef {
-        agent: entry.name.as_str().to_owned(),
-        upstream_id: owner.unwrap_or(id.as_str()).to_owned(),
-        record_uuid: name,
-    };
-    Some(CheckpointId::new(place.to_string()))
+    disk::last_checkpoint((format.dialect(), services.home(root)), cwd, &entry.name, id)
 }
 
 /// What is left when the turn at a place is replaced.

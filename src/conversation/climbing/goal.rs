@@ -61,7 +61,7 @@ pub(super) fn of(
         min_fidelity,
         can_resume: capabilities.resume,
         can_load: capabilities.load_session,
-        readable: entry.readable_transcripts().is_some(),
+        readable: entry.copyable_transcripts().is_some(),
         refused,
         // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
         limited: record.limit.is_some(),

@@ -89,11 +89,11 @@ fn count(
         Err(error) if error.is_absence() => return Ok(None),
         opened => opened.map_err(damaged)?,
     };
-    // For a transcript that can be cut, the ladder itself counts what is missing.
-    let lost = (!dialect.can().cut).then(|| lost(&own.losses())).flatten();
     let prompts = own.prompts();
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
+    // If the agent records every turn, the ladder itself counts what is missing.
     let recorded = own.turns_recorded_at_most();
+    let lost = recorded.and_then(|_| lost(&own.losses()));
     let lacking = match (recorded, head.filter(|_| is_restored)) {
         // A compaction that was asked for counted as a turn, and is none there.
         (Some(recorded), Some(head)) => (head.turns + head.carried_turns).saturating_sub(recorded),

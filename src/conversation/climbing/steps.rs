@@ -1,6 +1,5 @@
 //! The steps of a climb that use the disk: checking, moving back, copying and retelling.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bridge_protocol::CheckpointId;
@@ -8,26 +7,30 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
-use super::{Climber, Outcome, rollout};
+use super::{Climber, Outcome, inspection};
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::conversation::disk;
 use crate::conversation::keeping;
-use crate::conversation::recovery::{Climb, Goal, Inspection, OnDisk, StepFailure};
+use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
 use crate::conversation::services::chain_text;
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Home;
+use crate::transcript::on_disk::OnDisk;
 
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.
     pub(super) fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
-        let root = self.entry.readable_transcripts().map(Path::to_path_buf);
+        let listed = self.entry.listed_transcripts();
+        let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
         let cwd = self.record.cwd.clone();
         let head = goal.head.clone();
         let services = Arc::clone(&self.services);
-        tokio::task::spawn_blocking(move || match (root, head) {
-            (Some(root), Some(head)) => disk::head_on_disk(&services.library, &root, &cwd, &head),
+        tokio::task::spawn_blocking(move || match (listed, head) {
+            (Some((root, format)), Some(head)) => {
+                disk::head_on_disk((format.dialect(), services.home(&root)), &cwd, &head)
+            }
             _ => Ok(None),
         })
     }
@@ -37,12 +40,13 @@ impl Climber {
             return Inspection::default();
         };
         let dialect = format.dialect();
-        // What the agent has and does not open for another reason is not left for a retelling.
-        if !dialect.can().cut && !climb.is_forgotten() {
+        // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
+        // for that.
+        if !climb.goal().readable && !climb.is_forgotten() {
             return Inspection::default();
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
-        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
+        let goal = climb.goal().clone();
         let (services, entry) = (Arc::clone(&self.services), Arc::clone(&self.entry));
         let inspect = move || {
             if goal.head.as_ref().is_some_and(|head| !head.written) {
@@ -50,13 +54,9 @@ impl Climber {
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
                 keeping::put_back_whole(&services, &entry, &record, sources);
             }
-            let found = match dialect.can().cut {
-                true => disk::inspect(&services.library, &root, &record.cwd, &goal, &origins),
-                false => {
-                    let lineage = services.store.lineage_all(record.id)?;
-                    rollout::inspect(&services, (&root, dialect), &record, &lineage, &goal)
-                }
-            };
+            let lineage = services.store.lineage_all(record.id)?;
+            let transcripts = (dialect, services.home(&root));
+            let found = inspection::inspect(&services, transcripts, &record, &lineage, &goal);
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
                 keeping::is_missing(&services, &root, format, &record.cwd, id)
@@ -177,7 +177,7 @@ impl Climber {
         until: Option<&CheckpointId>,
         via: Via,
     ) -> Outcome {
-        let Some(root) = self.entry.readable_transcripts() else {
+        let Some((root, format)) = self.entry.copyable_transcripts() else {
             return Outcome::Failed(StepFailure::Other(
                 "this agent's transcripts cannot be copied".to_owned(),
             ));
@@ -190,26 +190,21 @@ impl Climber {
         );
         let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
         let copied = tokio::task::spawn_blocking(move || {
-            let library = &services.library;
-            let agent = agent.as_str();
+            let transcripts = (format.dialect(), services.home(&root));
             let noting = |id: &_, path: &_| services.note_copy(id, path);
             let (new_id, path, place) = match via {
-                Via::Rebuilt => {
-                    let (new_id, path, end) =
-                        disk::rebuild_session(library, &root, &cwd, agent, &id, noting)?;
-                    (new_id, path, Some(end))
-                }
+                Via::Rebuilt => disk::rebuild_session(transcripts, &cwd, &agent, &id, noting)?,
                 _ => {
                     let (new_id, path) =
-                        disk::copy_session(library, &root, (&cwd, &cwd), &id, cut.as_ref(), noting)?;
-                    let end = || disk::last_checkpoint(library, &root, &cwd, agent, &id);
+                        disk::copy_session(transcripts, (&cwd, &cwd), &id, cut.as_ref(), noting)?;
+                    let end = || disk::last_checkpoint(transcripts, &cwd, &agent, &id);
                     (new_id, path, cut.or_else(end))
                 }
             };
             services.note_whole_copy(&new_id, &path);
             services.old_bytes.note_copied(&new_id, &path);
             let copy = services.copies.uncommitted(&new_id, path);
-            let file = disk::seen(disk::on_disk(library, &root, &cwd, &new_id, None));
+            let file = disk::seen(disk::on_disk(transcripts, &cwd, &new_id, None));
             let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
             // The answer will say what the copy was to hold.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
@@ -245,25 +240,14 @@ impl Climber {
     }
 
     pub(super) async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
-        let Some((root, format)) = self.entry.listed_transcripts() else {
-            return Outcome::Failed(StepFailure::Other(
-                "this agent's transcripts cannot be read".to_owned(),
-            ));
-        };
-        let (root, record) = (root.to_path_buf(), self.record.clone());
-        let (goal, origins) = (climb.goal().clone(), Arc::clone(&self.origins));
-        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
-        let told = tokio::task::spawn_blocking(move || {
-            let (library, cwd) = (&services.library, &record.cwd);
-            if !format.dialect().can().cut {
-                let Ok(lineage) = services.store.lineage_all(record.id) else {
-                    return (None, None);
-                };
-                return rollout::retell(&services, &record, &lineage, &goal);
-            }
-            let head = goal.head.as_ref().map(|head| head.upstream_id.clone());
-            let place = head.and_then(|id| disk::last_checkpoint(library, &root, cwd, agent.as_str(), &id));
-            (disk::retell(library, &root, cwd, &goal, &origins), place)
+        let (services, record, goal) = (
+            Arc::clone(&self.services),
+            self.record.clone(),
+            climb.goal().clone(),
+        );
+        let told = tokio::task::spawn_blocking(move || match services.store.lineage_all(record.id) {
+            Ok(lineage) => inspection::retell(&services, &record, &lineage, &goal),
+            Err(_) => (None, None),
         });
         let Ok((Some(preamble), place)) = told.await else {
             return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));

@@ -22,17 +22,14 @@ pub(in crate::conversation) fn behind(
     let root = kept.map_or(agents, Unpacked::root);
     let ran = link.turns.saturating_add(link.carried_turns);
     let dialect = format.dialect();
-    let (mut gone, mut why) = match dialect.can().cut {
-        true => {
-            let library = &services.library;
-            let file = disk::seen(disk::on_disk(library, root, &link.cwd, &link.upstream_id, None))?;
+    let session = services.session(root, &link.cwd, &link.upstream_id);
+    let (mut gone, mut why) = match disk::seen(dialect.on_disk(session, None)) {
+        Some(file) => {
             let gone = file.with_carried(link.carried_turns).missing_turns(ran);
             (gone, "are lost, not whole, or not written yet")
         }
-        false => {
-            let open = dialect
-                .open(services.session(root, &link.cwd, &link.upstream_id), None)
-                .ok()?;
+        None => {
+            let open = dialect.open(session, None).ok()?;
             // What is missing before it is told for itself, and nobody knows how many turns that were.
             if open.begins_elsewhere() {
                 return None;

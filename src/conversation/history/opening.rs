@@ -15,7 +15,7 @@ use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::opened::{Loss, Opened};
+use crate::transcript::opened::{Loss, OpenTranscript, Opened};
 
 impl History {
     /// The history that ends with a place, in its own transcript, wherever that is.
@@ -47,7 +47,7 @@ impl History {
         };
         let mut opened = open_in(root);
         let mut kept = None;
-        if reach == Reach::Kept && opened.as_ref().is_none_or(Opened::begins_elsewhere) {
+        if reach == Reach::Kept && opened.as_ref().is_none_or(|opened| opened.begins_elsewhere()) {
             kept = keeping::in_place_of_lost(services, entry, &upstream_id)
                 .map_err(|error| ConversationError::TranscriptDamaged(unread(&error)))?;
             if let Some(kept) = &kept {
@@ -127,7 +127,7 @@ pub(super) fn open_source(
         gap(kind, chain_text(&error))
     })?;
     Ok(Session {
-        copied: copied(&origin, &open),
+        copied: copied(&origin, &*open),
         agent: origin.agent,
         upstream_id: id.clone(),
         open,
@@ -167,7 +167,7 @@ pub(super) fn may_lack(session: &Session, head: &Link) -> bool {
 }
 
 /// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
-fn copied(origin: &LinkOrigin, open: &Opened) -> Option<(UpstreamId, usize)> {
+fn copied(origin: &LinkOrigin, open: &dyn OpenTranscript) -> Option<(UpstreamId, usize)> {
     let carries = origin.relation == Relation::Carries;
     let source = origin.from_upstream_id.clone().filter(|_| carries)?;
     let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;

@@ -9,7 +9,6 @@ use super::{History, Session};
 use crate::conversation::error::ConversationError;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::message::Part;
-use crate::transcript::opened::Opened;
 
 /// What of a history stands before a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +104,7 @@ impl History {
                 ))),
             };
         };
-        if let Opened::Codex(_) = session.open {
+        if !session.open.can_end_within_turns() {
             return Err(ConversationError::Unsupported(format!(
                 "the agent {} branches behind whole turns, and before this one stands something else",
                 session.agent
@@ -159,8 +158,12 @@ impl History {
             let prompt = session.open.turn(number - session.turns_before).start;
             let began = session.open.message(prompt).ok().flatten();
             let began = began.and_then(|prompt| prompt.at?.parse::<Timestamp>().ok());
-            // Records tell milliseconds.
-            if began.is_some_and(|began| began.as_millisecond() < at.as_millisecond()) {
+            // Records tell milliseconds. A turn without a time has ended if another one follows.
+            let is_before = match began {
+                Some(began) => began.as_millisecond() < at.as_millisecond(),
+                None => number + 1 < self.turns(),
+            };
+            if is_before {
                 return self.end_of(number + 1);
             }
         }
@@ -178,20 +181,20 @@ impl History {
         let Some(session) = self.sessions.get(spot.session) else {
             return Ok(Kept { end: None, turns: 0 });
         };
-        let is_codex = matches!(session.open, Opened::Codex(_));
+        let only_whole_turns = !session.open.can_end_within_turns();
         let turn = session.open.turn_of(spot.message);
         let turns = session.turns_before + turn.map_or(0, |turn| turn + 1);
         let messages = turn.map(|turn| session.open.turn(turn));
         if messages
             .as_ref()
-            .is_some_and(|messages| is_codex || spot.message + 1 >= messages.end)
+            .is_some_and(|messages| only_whole_turns || spot.message + 1 >= messages.end)
         {
             return Ok(Kept {
                 end: self.end_of(turns),
                 turns: turns as u64,
             });
         }
-        if is_codex {
+        if only_whole_turns {
             return Err(ConversationError::Unsupported(format!(
                 "the agent {} branches behind whole turns, and the message is before the first one",
                 session.agent
@@ -225,7 +228,7 @@ impl History {
             return Ok(last);
         };
         for number in messages {
-            let Some(read) = session.read(number, Opened::message, &mut self.gaps)? else {
+            let Some(read) = session.read(|open| open.message(number), &mut self.gaps)? else {
                 return Err(ConversationError::TranscriptDamaged(
                     "the messages before that place cannot be read".to_owned(),
                 ));

@@ -5,8 +5,8 @@ use bridge_protocol::{CheckpointId, UpstreamId};
 
 use super::History;
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
-use crate::transcript::opened::Opened;
-use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, is_preamble};
+use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, without_retelling};
+use crate::transcript::record::INTERRUPTED_TEXT;
 
 impl History {
     /// The session with which it ends, as far as it can be read; none when nothing can be.
@@ -34,7 +34,12 @@ impl History {
     /// included.
     pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {
         let mut told = Vec::new();
-        let is_lost = |gap: &HistoryGap| matches!(gap.kind, GapKind::Missing | GapKind::Unreadable);
+        let is_lost = |gap: &HistoryGap| {
+            matches!(
+                gap.kind,
+                GapKind::Missing | GapKind::Unreadable | GapKind::Compacted
+            )
+        };
         let is_whole = !self.gaps.iter().any(is_lost);
         for (position, session) in self.sessions.iter_mut().enumerate().rev() {
             // What a session was told of those before it stands in these, where they can be read.
@@ -49,7 +54,7 @@ impl History {
                     complete: false,
                 };
                 for number in session.open.turn(turn) {
-                    if let Ok(Some(read)) = session.read(number, Opened::message, &mut self.gaps) {
+                    if let Ok(Some(read)) = session.read(|open| open.message(number), &mut self.gaps) {
                         take(&mut past, read, is_told_before);
                     }
                 }
@@ -63,16 +68,23 @@ impl History {
 
 fn take(past: &mut PastTurn, read: TranscriptMessage, is_told_before: bool) {
     let is_reply = read.speaker == Speaker::Model && read.sort == Sort::Ordinary;
+    if read.sort == Sort::Error {
+        past.complete = false;
+    }
     for part in read.parts {
         match part {
-            Part::Text(text) if read.sort == Sort::Prompt && is_told_before && is_preamble(&text) => {}
             Part::Text(text) if read.sort == Sort::Prompt => {
-                add(&mut past.prompt, &text);
+                let own = match is_told_before {
+                    true => without_retelling(&text),
+                    false => &text,
+                };
+                add(&mut past.prompt, own);
             }
             Part::Text(text) if is_reply => {
                 past.complete = true;
                 add(&mut past.reply, &text);
             }
+            Part::Text(text) if text.starts_with(INTERRUPTED_TEXT) => past.complete = false,
             // More is to come.
             Part::ToolCall { .. } => past.complete = false,
             _ => {}

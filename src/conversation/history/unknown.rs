@@ -3,10 +3,10 @@
 use bridge_protocol::UpstreamId;
 use bridge_protocol::history::{GapKind, HistoryGap};
 
-use crate::transcript::opened::Opened;
+use crate::transcript::opened::OpenTranscript;
 
 /// Tells of records of kinds that are not known. Nothing is damaged, and the agent that wrote them loads them.
-pub(super) fn gap(upstream_id: &UpstreamId, open: &Opened) -> Option<HistoryGap> {
+pub(super) fn gap(upstream_id: &UpstreamId, open: &dyn OpenTranscript) -> Option<HistoryGap> {
     let detail = match open.unknown() {
         0 => return None,
         1 => "1 of its records is of a kind that this version does not know".to_owned(),

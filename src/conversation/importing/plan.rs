@@ -9,7 +9,7 @@ use bridge_protocol::{ConversationId, UpstreamId};
 use serde_json::Value;
 
 use super::super::unfinished::Verdict;
-use crate::files::intent::{self, Intent, Kind, Outcome, Said, Step};
+use crate::files::intent::{self, Intent, Kind, LogContent, Outcome, Step};
 use crate::paths::names;
 
 /// The intents of imports. A bundle is unpacked next to the log.
@@ -20,11 +20,11 @@ pub(crate) const KIND: Kind<ConversationId> = Kind {
 };
 
 /// Older versions wrote the conversation first, and then one step a line.
-fn old(lines: Vec<Value>) -> Option<Said<ConversationId>> {
+fn old(lines: Vec<Value>) -> Option<LogContent<ConversationId>> {
     let mut lines = lines.into_iter();
     let id = lines.next()?.get_mut("conversation")?.take();
     let step = |line| serde_json::from_value::<Step>(line).ok().map(|step| vec![step]);
-    Some(Said {
+    Some(LogContent {
         about: vec![serde_json::from_value(id).ok()?],
         groups: lines.map(step).collect::<Option<_>>()?,
     })

@@ -69,7 +69,7 @@ pub(super) fn place(
             let id = session.upstream_id.as_str();
             let bases = bases.iter().filter(|base| base.upstream_id == id);
             let counted = rollouts::counted_bytes(source, bases)?;
-            if !rollouts::begin_alike(source, &path, counted)? {
+            if !rollouts::same_beginning(source, &path, counted)? {
                 return Err(TranscriptError::AlreadyExists { path }.into());
             }
             return Ok(0);

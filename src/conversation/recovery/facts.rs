@@ -3,6 +3,8 @@
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Relation, Via};
 
+use crate::transcript::on_disk::OnDisk;
+
 /// A session that the conversation may be resumed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -76,66 +78,6 @@ pub struct Goal {
     /// Whether the head was restored before this climb, and what it lacks was not reported: however the agent opens it, it
     /// comes from our backup.
     pub was_restored: bool,
-}
-
-/// What the disk says of one transcript.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnDisk {
-    /// Turns of its live branch, up to the place where ours ends.
-    pub turns: u64,
-    /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
-    /// command, and what a compaction has cut off may be anything.
-    pub turns_at_most: u64,
-    /// The same over all branches, for a file whose lines can all be read: the user may have gone back within the agent,
-    /// and the turns from before that are still in the file. 0 if it is unknown.
-    pub turns_anywhere: u64,
-    /// Whether its last turn has no reply, or one that breaks off within a record.
-    pub last_is_cut: bool,
-    /// How many records are missing from its middle, each with some part of a turn.
-    pub breaks: u64,
-    /// Turns that a copy would hold in which what stands behind such a place is joined to what stands before it; 0 where
-    /// nothing is missing.
-    pub repaired_turns: u64,
-}
-
-impl OnDisk {
-    /// Whether it is a history that a copy would keep.
-    pub(super) fn usable(&self) -> bool {
-        self.breaks == 0 && self.turns > 0
-    }
-
-    /// The same for the file of a session that took over `carried` turns from another one. Turns outside its live branch
-    /// may come from there, and then they do not replace any turn that was acknowledged since.
-    #[must_use]
-    pub fn with_carried(self, carried: u64) -> Self {
-        let turns_anywhere = if carried == 0 { self.turns_anywhere } else { 0 };
-        Self {
-            turns_anywhere,
-            ..self
-        }
-    }
-
-    /// Whether the user went back within the agent: not all acknowledged turns are on its live branch, but all are in its
-    /// file. Such turns are not lost, but removed on purpose.
-    #[must_use]
-    pub fn went_back(&self, acknowledged: u64) -> bool {
-        self.breaks == 0 && self.turns_at_most < acknowledged && self.turns_anywhere >= acknowledged
-    }
-
-    /// How many of the turns that were acknowledged on it are lost, or not whole, as far as it shows. A record that is
-    /// missing takes at least a part of a turn along.
-    #[must_use]
-    pub fn missing_turns(&self, acknowledged: u64) -> u64 {
-        let at_most = self.turns_at_most.max(self.turns_anywhere);
-        // Behind the acknowledged turns there may be one that was never finished: its agent died. What stands on other
-        // branches says nothing of the last one.
-        let last_is_lost = self.last_is_cut && self.turns_at_most <= acknowledged;
-        if self.breaks == 0 && at_most >= acknowledged {
-            return u64::from(last_is_lost);
-        }
-        let whole = self.turns - u64::from(last_is_lost && self.turns > 0);
-        acknowledged.saturating_sub(whole).max(self.breaks).max(1)
-    }
 }
 
 /// What was found on disk: the head's transcript, and one entry for each ancestor.

@@ -142,14 +142,13 @@ fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result
         .dialect()
         .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path);
     let report = report.map_err(|error| ConversationError::from(&error))?;
-    let folder = path.parent().map(ToOwned::to_owned).unwrap_or_default();
     let damaged = Damaged {
         root: &held.root,
         id: &held.id,
         path,
         report,
     };
-    let (answer, copied) = repairing::copy(services, &held.entry, &damaged, &folder)?;
+    let (answer, copied) = repairing::copy(services, &held.entry, &damaged, None)?;
     let answer = Answer::Checked(Box::new(answer));
     let Some(copied) = copied else { return Ok(answer) };
     let failed = |error: TranscriptError| ConversationError::StoreFailed((&error).into());

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::REQUEST_CANCELLED;
-use crate::agent::profile::AgentKind;
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
@@ -237,8 +236,7 @@ impl<R> Model<R> {
                     return;
                 }
                 if failure.kind == failure::FailureKind::AgentDied {
-                    // Sessions of Codex share the server below its adapter, which stays.
-                    let is_shared = self.kind == AgentKind::Codex && in_company;
+                    let is_shared = self.kind.profile().shares_process && in_company;
                     self.note_part(if is_shared { Part::Suspect } else { Part::Alone }, &mut failure);
                 }
                 // An agent that nobody is signed in to may have written nothing of it.

@@ -12,7 +12,7 @@ const MOVES: Kind<String> = Kind {
     log: Some("journal"),
     old: |lines| {
         let about = lines.first()?.as_str()?.to_owned();
-        Some(Said {
+        Some(LogContent {
             about: vec![about],
             groups: Vec::new(),
         })

@@ -190,12 +190,6 @@ impl Book {
         position.map_or_else(String::new, |position| self.id(*position).text())
     }
 
-    /// The uuid of the last record of a turn.
-    #[must_use]
-    pub fn end_of_turn(&self, turn: usize) -> String {
-        self.uuid(self.turn(turn).end.saturating_sub(1))
-    }
-
     /// Where the first record of a turn begins; none when there is no such turn.
     #[must_use]
     pub fn begin_offset(&self, turn: usize) -> Option<u64> {
@@ -338,7 +332,6 @@ mod tests {
             [None, Some(0), Some(0), Some(1)]
         );
         assert_eq!((book.find("u2"), book.find("x")), (Some(3), None));
-        assert_eq!(book.end_of_turn(0), "a1");
         let error = book.message(Cursor::new(&bytes), 4).unwrap().unwrap();
         assert!(error.is_filler);
         assert_eq!(error.header.forked_from, Some(("o".to_owned(), "m".to_owned())));

@@ -16,7 +16,7 @@ enum Reply {
 
 /// What stands behind calls, all by where the records begin.
 #[derive(Debug, Default)]
-pub(in crate::transcript) struct BehindCalls {
+pub(in crate::transcript) struct FillPositions {
     /// The records that go on behind a reply with such calls, each with the last of them. Parts of the reply itself and the
     /// results of its calls go on within it.
     pub(in crate::transcript) children: BTreeMap<u64, u64>,
@@ -27,12 +27,12 @@ pub(in crate::transcript) struct BehindCalls {
 
 impl Index {
     /// What stands behind `calls` on a branch, which says where records of it begin, ascending.
-    pub(in crate::transcript) fn behind_calls(
+    pub(in crate::transcript) fn fill_positions(
         &self,
         branch: &Selection,
         calls: impl Iterator<Item = u64>,
-    ) -> BehindCalls {
-        let mut behind = BehindCalls::default();
+    ) -> FillPositions {
+        let mut behind = FillPositions::default();
         let with_reply = |call| (call, self.reply(self.entries.at_or_behind(call)));
         let calls: Vec<(u64, Option<Reply>)> = calls.map(with_reply).collect();
         let last: HashMap<Option<Reply>, u64> = calls.iter().map(|(call, reply)| (*reply, *call)).collect();

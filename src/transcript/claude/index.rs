@@ -25,17 +25,17 @@ pub struct Index {
     title: Option<u64>,
     /// Where the last record of the conversation begins that names its folder.
     cwd: Option<u64>,
-    mark: Mark,
+    leaf_hint: LeafHint,
     /// Where the records begin that are about the session as a whole, ascending.
     session_wide: Vec<u64>,
 }
 
 /// The record that the conversation stood at when the agent noted it last, which it does now and then.
 #[derive(Debug, Clone, Default)]
-enum Mark {
+enum LeafHint {
     /// Nothing was noted.
     #[default]
-    Untold,
+    None,
     /// What was noted is of no use since a compaction.
     Forgotten,
     At(RecordId),
@@ -87,8 +87,8 @@ impl Index {
             prompts: index.prompts + behind.prompts,
             title: behind.title.or(index.title),
             cwd: behind.cwd.or(index.cwd),
-            mark: match behind.mark {
-                Mark::Untold => index.mark,
+            leaf_hint: match behind.leaf_hint {
+                LeafHint::None => index.leaf_hint,
                 mark => mark,
             },
             ..behind
@@ -137,11 +137,11 @@ impl Index {
             self.session_wide.push(offset);
         }
         if let Some(mark) = record.mark {
-            self.mark = Mark::At(mark);
+            self.leaf_hint = LeafHint::At(mark);
         }
         let Some(chain) = record.chain else { return };
         if (chain.logical_parent.is_some() || chain.kept_tail.is_some()) && !chain.is_sidechain {
-            self.mark = Mark::Forgotten;
+            self.leaf_hint = LeafHint::Forgotten;
         }
         if chain.has_cwd && !chain.is_sidechain {
             self.cwd = Some(offset);
@@ -320,7 +320,7 @@ impl Index {
             uuid.is_some_and(|uuid| IdRef::new(&uuid) == self.entries.id(position))
         });
         Ok(match record.map_or(TurnEnd::Open, |record| record.turn_end()) {
-            TurnEnd::Unsaid if position != leaf => TurnEnd::Over,
+            TurnEnd::Ambiguous if position != leaf => TurnEnd::Over,
             end => end,
         })
     }
@@ -388,7 +388,9 @@ impl Index {
     /// not lead there: a resume goes on from that place then, as Claude Code was seen to do (2.1.316), whether the parents
     /// break off or another branch is newer.
     fn marked_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
-        let Mark::At(mark) = &self.mark else { return None };
+        let LeafHint::At(mark) = &self.leaf_hint else {
+            return None;
+        };
         let entries = &self.entries;
         let marked = entries.find(mark.as_ref())?;
         let message = entries.message_before(marked)?;

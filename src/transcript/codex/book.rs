@@ -13,8 +13,8 @@
 use std::io::{self, BufRead, Seek, SeekFrom};
 use std::ops::{ControlFlow, Range};
 
-pub use super::cut::Cut;
 use super::facts::{LineFacts, LineRole, MEMBERS};
+pub use super::history_end::HistoryEnd;
 use super::item;
 use super::line::{Meta, RolloutLine};
 use crate::transcript::lines::Lines;
@@ -92,7 +92,7 @@ pub struct Bookmark {
     /// The prompts of this part, for turns without ids.
     prompts: u64,
     reached: bool,
-    cut: Cut,
+    cut: HistoryEnd,
     lines: u64,
     last_ordinal: Option<u64>,
     /// Where the last line ends that was taken and that a newline ends.
@@ -144,7 +144,7 @@ impl BookBuilder {
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn part(&mut self, reader: impl BufRead, upstream_id: &str, cut: Cut) -> io::Result<PartEnd> {
+    pub fn part(&mut self, reader: impl BufRead, upstream_id: &str, cut: HistoryEnd) -> io::Result<PartEnd> {
         self.book.parts.push(upstream_id.to_owned());
         self.book.meta = Meta::default();
         self.mark = Bookmark {
@@ -164,7 +164,7 @@ impl BookBuilder {
     /// What the reader answers. The book is of no use then.
     pub fn go_on(&mut self, reader: impl BufRead) -> io::Result<PartEnd> {
         let mut lines = PrunedLines::new(reader, self.mark.whole_bytes, &MEMBERS);
-        let mut growth = match self.mark.cut == Cut::default() {
+        let mut growth = match self.mark.cut == HistoryEnd::default() {
             true => Growth::Taken,
             false => Growth::ReadAnew,
         };

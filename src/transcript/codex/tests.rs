@@ -7,7 +7,7 @@ use std::io::{Cursor, Read};
 
 use serde_json::{Value, json};
 
-use super::book::{Book, BookBuilder, Cut, Growth};
+use super::book::{Book, BookBuilder, Growth, HistoryEnd};
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 
 /// A session of Codex 0.166.0: a reply, a tool, a limit, an interruption, a reply, a compaction, a reply.
@@ -19,7 +19,7 @@ pub(super) const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
 const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
 
-fn book(parts: &[(&str, &str, Cut)], until: Option<(u16, &str)>) -> Option<Book> {
+fn book(parts: &[(&str, &str, HistoryEnd)], until: Option<(u16, &str)>) -> Option<Book> {
     let mut builder = BookBuilder::new(until);
     for (id, text, cut) in parts {
         builder.part(text.as_bytes(), id, *cut).expect("bytes are read");
@@ -28,11 +28,11 @@ fn book(parts: &[(&str, &str, Cut)], until: Option<(u16, &str)>) -> Option<Book>
 }
 
 fn whole(text: &str) -> Book {
-    book(&[("s", text, Cut::default())], None).expect("a book")
+    book(&[("s", text, HistoryEnd::default())], None).expect("a book")
 }
 
-fn cut_at(ordinal: u64) -> Cut {
-    Cut {
+fn cut_at(ordinal: u64) -> HistoryEnd {
+    HistoryEnd {
         ordinal: Some(ordinal),
         offset: None,
     }
@@ -199,7 +199,7 @@ fn a_rollout_of_today() {
 
 #[test]
 fn a_fork_begins_in_the_files_that_it_continues() {
-    let parts = [(ROOT_ID, ROOT, cut_at(53)), ("f", FORK, Cut::default())];
+    let parts = [(ROOT_ID, ROOT, cut_at(53)), ("f", FORK, HistoryEnd::default())];
     let forked = book(&parts, None).expect("a book");
     assert_eq!((forked.turns(), forked.damages), (6, 0));
     assert_eq!(
@@ -212,19 +212,25 @@ fn a_fork_begins_in_the_files_that_it_continues() {
     assert_eq!(forked.find("f", own_turn), Some(forked.messages() - 1));
     // The same by offsets alone, and of a source that lost its end.
     let offset = forked.meta.base.as_ref().and_then(|base| base.end_offset);
-    let by_offset = Cut {
+    let by_offset = HistoryEnd {
         ordinal: None,
         offset,
     };
-    let parts = [(ROOT_ID, ROOT, by_offset), ("f", FORK, Cut::default())];
+    let parts = [(ROOT_ID, ROOT, by_offset), ("f", FORK, HistoryEnd::default())];
     assert_eq!(book(&parts, None).expect("a book").turns(), 6);
     let short: String = ROOT.lines().take(20).map(|line| format!("{line}\n")).collect();
-    let parts = [(ROOT_ID, short.as_str(), cut_at(53)), ("f", FORK, Cut::default())];
+    let parts = [
+        (ROOT_ID, short.as_str(), cut_at(53)),
+        ("f", FORK, HistoryEnd::default()),
+    ];
     let lossy = book(&parts, None).expect("a book");
     assert_eq!((lossy.turns(), lossy.damages), (3, 1));
 
     // Up to a turn of the first file, of the last, and to none that is there.
-    let parts = [(ROOT_ID, ROOT, cut_at(14)), (EARLY_ID, EARLY, Cut::default())];
+    let parts = [
+        (ROOT_ID, ROOT, cut_at(14)),
+        (EARLY_ID, EARLY, HistoryEnd::default()),
+    ];
     assert_eq!(book(&parts, Some((0, FIRST_TURN))).expect("a book").messages(), 3);
     assert_eq!(
         book(&parts, Some((1, "01a1fcbf-e918-7c53-9884-4d4940b79587")))
@@ -266,7 +272,7 @@ fn rollouts_of_older_versions() {
         ("l3".to_owned(), Some(1))
     );
     assert_eq!(book.find("s", "t1"), Some(2));
-    let first = self::book(&[("s", &old, Cut::default())], Some((0, "t1"))).expect("a book");
+    let first = self::book(&[("s", &old, HistoryEnd::default())], Some((0, "t1"))).expect("a book");
     assert_eq!((first.turns(), first.messages()), (1, 3));
 
     // The first ones had no envelope; the reasoning is told as far as it is there.
@@ -424,7 +430,7 @@ fn a_turn_that_was_taken_back_is_left_out_and_can_still_be_named() {
     let book = whole(&gone);
     assert_eq!(prompts(&book, &[&gone]), ["one", "three"]);
     assert_eq!(book.turn_name(1), Some(("t3", "s")));
-    let named = self::book(&[("s", &gone, Cut::default())], Some((0, "t2"))).expect("a book");
+    let named = self::book(&[("s", &gone, HistoryEnd::default())], Some((0, "t2"))).expect("a book");
     assert_eq!(prompts(&named, &[&gone]), ["one", "two"]);
     for (turns, left) in [(0, 2), (2, 0), (u64::MAX, 0)] {
         let text = format!("{said}{}", back(turns));
@@ -530,7 +536,7 @@ fn what_is_appended_is_taken_by_itself() {
         let mut anew = 0;
         for at in (0..=text.len()).step_by(step) {
             let mut builder = BookBuilder::new(None);
-            let end = builder.part(&text.as_bytes()[..at], "s", Cut::default());
+            let end = builder.part(&text.as_bytes()[..at], "s", HistoryEnd::default());
             let end = end.expect("bytes are read");
             let (book, mark) = builder.finish().expect("a book");
             if end.growth == Growth::ReadAnew {
@@ -565,13 +571,13 @@ fn what_lies_behind_the_end_of_a_part_does_not_count() {
         .last();
     assert!(last_counted.is_some_and(|line| line.contains("\"ordinal\":13,")));
     assert_eq!(
-        end(ROOT, Some((0, FIRST_TURN)), Cut::default()).growth,
+        end(ROOT, Some((0, FIRST_TURN)), HistoryEnd::default()).growth,
         Growth::Ignored
     );
     // The turn with which it ends may go on, or more may come before the cut.
     let first_turn: String = ROOT.lines().take(12).map(|line| format!("{line}\n")).collect();
     assert_eq!(
-        end(&first_turn, Some((0, FIRST_TURN)), Cut::default()).growth,
+        end(&first_turn, Some((0, FIRST_TURN)), HistoryEnd::default()).growth,
         Growth::Taken
     );
     assert_eq!(end(&first_turn, None, cut_at(14)).growth, Growth::ReadAnew);
@@ -588,7 +594,9 @@ fn a_line_of_hundreds_of_megabytes_is_passed_over() {
     let reader =
         std::io::BufReader::with_capacity(1 << 20, begins.as_bytes().chain(long).chain(ends.as_bytes()));
     let mut builder = BookBuilder::new(None);
-    builder.part(reader, "s", Cut::default()).expect("bytes are read");
+    builder
+        .part(reader, "s", HistoryEnd::default())
+        .expect("bytes are read");
     let (book, _) = builder.finish().expect("a book");
     assert_eq!((book.turns(), book.damages), (1, 1));
     assert_eq!(book.record_id(0), "l3");

@@ -12,20 +12,27 @@ use super::copies;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::claude::BranchOptions;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
+    open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
 use crate::transcript::locate::{self, file_name, own_folder};
+use crate::transcript::on_disk::OnDisk;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{Parts, parts};
+use crate::transcript::parts::{self, Parts, parts};
 use crate::transcript::record::{TurnEnd, line_text};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
 use crate::transcript::rollouts::MissingSource;
-use crate::transcript::{reading, repair};
+use crate::transcript::summary::{self, Ends, TranscriptSummary};
+use crate::transcript::{copy, cut, reading, repair};
+
+/// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
+const SUBAGENT_PREFIX: &str = "agent-";
 
 /// As Claude Code writes them, and the built-in agent.
 #[derive(Debug)]
@@ -34,11 +41,32 @@ pub(crate) struct Claude;
 impl Dialect for Claude {
     fn can(&self) -> Abilities {
         Abilities {
-            cut: true,
+            copy: true,
+            delete: true,
             by_folder: true,
             by_reference: false,
-            stays: false,
+            fixed_folder: false,
         }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            tops: &["projects"],
+            folders: Some(&[None]),
+        }
+    }
+
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_suffix(".jsonl")
+            .filter(|id| !id.is_empty() && !name.starts_with(SUBAGENT_PREFIX))
+    }
+
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
+        summary::claude(ends)
+    }
+
+    fn own_folder(&self, transcript: &Path) -> Option<PathBuf> {
+        parts::own_folder(transcript)
     }
 
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -70,15 +98,13 @@ impl Dialect for Claude {
     fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
         let path = self.find(session)?;
         let until = until.map(|until| until.record_uuid.as_str());
-        session.home.library.open(&path, until).map(Opened::Claude)
+        Ok(Box::new(session.home.library.open(&path, until)?))
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
         let found = self.locate(home.root, &place.upstream_id)?;
         open_first(found, home.root, place, |path| {
-            home.library
-                .open(path, Some(&place.record_uuid))
-                .map(Opened::Claude)
+            Ok(Box::new(home.library.open(path, Some(&place.record_uuid))?))
         })
     }
 
@@ -106,9 +132,9 @@ impl Dialect for Claude {
             .collect()
     }
 
-    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let standing = library.standing(path)?;
-        Ok(Standing {
+        Ok(TranscriptState {
             is_answered: standing.turn_end == TurnEnd::Over,
             turn_end: standing.turn_end,
             prompts: Some(standing.prompts),
@@ -116,44 +142,69 @@ impl Dialect for Claude {
         })
     }
 
-    fn mends(&self, kind: FindingKind) -> bool {
-        repair::mends(kind)
+    fn can_fix(&self, kind: FindingKind) -> bool {
+        repair::can_fix(kind)
     }
 
-    fn repair_target(
+    fn on_disk(&self, session: Session<'_>, until: Option<&str>) -> Result<Option<OnDisk>, TranscriptError> {
+        let read = self
+            .find(session)
+            .and_then(|path| on_disk(session.home.library, &path, until));
+        match read {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_absence() || !is_in_own_folder(session) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn new_session(
         &self,
-        _root: &Path,
-        folder: &Path,
-        _source: &Path,
+        root: &Path,
+        cwd: Option<&str>,
+        source: &Path,
         _id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError> {
-        let new_id = Uuid::new_v4().to_string();
-        let target = folder.join(file_name(&new_id)?);
-        Ok((new_id, target))
+    ) -> Result<NewSession, TranscriptError> {
+        let id = Uuid::new_v4().to_string();
+        let folder = match cwd {
+            Some(cwd) => own_folder(root, Path::new(cwd)),
+            None => source.parent().unwrap_or(Path::new(".")).to_owned(),
+        };
+        let path = folder.join(file_name(&id)?);
+        Ok(NewSession { id, path })
+    }
+
+    fn copy(
+        &self,
+        library: &Library,
+        source: &Path,
+        new: &NewSession,
+        until: Option<&str>,
+    ) -> Result<(), TranscriptError> {
+        match until {
+            Some(uuid) => cut::cut(source, &*library.index(source)?, new.folder(), &new.id, uuid),
+            None => copy::copy_as(source, new.folder(), &new.id),
+        }
+        .map(drop)
+    }
+
+    fn forks_borrow_files(&self) -> bool {
+        true
     }
 
     fn repair(
         &self,
         Session { home, id, .. }: Session<'_>,
         source: &Path,
-        target: &Path,
-        new_id: &str,
+        new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         let index = home.library.index(source)?;
-        // As the ladder does; where another branch was left, and nothing damaged, it stays left.
+        // As the ladder does; where another branch was left, and nothing damaged, it fixed_folder left.
         let branch = index.select_joined().or_else(|| index.select(None, true));
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
             upstream_id: id.to_owned(),
         })?;
-        let made = repair::repair(
-            source,
-            &index,
-            &branch,
-            target.parent().unwrap_or(home.root),
-            new_id,
-        )?;
+        let made = repair::repair(source, &index, &branch, new.folder(), &new.id)?;
         Ok(RepairedCopy {
-            path: made.path,
             repairs: made.repairs,
             last_uuid: Some(branch.leaf_uuid().to_owned()),
             turns: branch.prompt_offsets().len() as u64,
@@ -219,6 +270,59 @@ impl Dialect for Claude {
         };
         Ok((vec![session], None))
     }
+}
+
+/// How many turns a transcript holds.
+fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk, TranscriptError> {
+    let options = BranchOptions {
+        until: until.map(str::to_owned),
+        follow_compaction: true,
+        last_turns: Some(1),
+    };
+    let branch = library.branch(path, &options)?;
+    let turns = branch.total_turns as u64;
+    let last = branch.turns.last();
+    let turns_at_most = if branch.cut_by_compaction {
+        u64::MAX
+    } else {
+        turns + branch.asides as u64
+    };
+    let anywhere = || {
+        let index = library.index(path).ok()?;
+        // A line that is no record may have been a turn.
+        (index.garbage_lines() == 0).then(|| index.turns_at_most())
+    };
+    let turns_anywhere = match until {
+        None if branch.breaks == 0 && !branch.cut_by_compaction => anywhere().unwrap_or(0),
+        _ => 0,
+    };
+    let repaired = || {
+        let joined = library.index(path).ok()?.select_joined()?;
+        Some(joined.prompt_offsets().len() as u64)
+    };
+    let repaired_turns = match until {
+        None if branch.breaks > 0 => repaired().unwrap_or(0),
+        _ => 0,
+    };
+    Ok(OnDisk {
+        last_is_cut: last
+            .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
+        turns,
+        turns_at_most,
+        turns_anywhere,
+        breaks: branch.breaks as u64,
+        repaired_turns,
+    })
+}
+
+/// Whether a transcript is, or may be, where the agent looks first. If this user cannot look into the folder, the agent
+/// cannot either.
+fn is_in_own_folder(session: Session<'_>) -> bool {
+    let (Some(cwd), Ok(name)) = (session.cwd, file_name(session.id)) else {
+        return false;
+    };
+    let path = own_folder(session.home.root, Path::new(cwd)).join(name);
+    !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// What is said of a newer branch that a resume leaves aside; nothing where nobody can tell.

@@ -12,9 +12,10 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::unpacked::Unpacked;
-use crate::transcript::codex::{LastTurn, read_meta};
+use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, turns_in_words,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
+    turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -22,6 +23,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource, OpenRollout};
+use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Codex writes them.
 #[derive(Debug)]
@@ -30,11 +32,27 @@ pub(crate) struct Codex;
 impl Dialect for Codex {
     fn can(&self) -> Abilities {
         Abilities {
-            cut: false,
+            copy: false,
+            delete: false,
             by_folder: false,
             by_reference: true,
-            stays: false,
+            fixed_folder: false,
         }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            tops: &["sessions", "archived_sessions"],
+            folders: None,
+        }
+    }
+
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        rollout_name(name).map(|name| name.upstream_id)
+    }
+
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
+        codex::summary(ends)
     }
 
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -70,7 +88,7 @@ impl Dialect for Codex {
         let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
         let books = &session.home.library.rollouts;
         let open = OpenRollout::open(books, session.home.root, session.id, until)?;
-        Ok(Opened::Codex(Box::new(open)))
+        Ok(Box::new(open))
     }
 
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
@@ -96,9 +114,9 @@ impl Dialect for Codex {
         beside.chain(refusals.unwrap_or_default()).collect()
     }
 
-    fn standing(&self, _library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+    fn state(&self, _library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let (last, bytes) = rollouts::last_turn(path)?;
-        Ok(Standing {
+        Ok(TranscriptState {
             turn_end: match last {
                 LastTurn::Runs => TurnEnd::Open,
                 LastTurn::Ended | LastTurn::Answered => TurnEnd::Over,
@@ -109,34 +127,32 @@ impl Dialect for Codex {
         })
     }
 
-    fn mends(&self, kind: FindingKind) -> bool {
-        rollouts::repair::mends(kind)
+    fn can_fix(&self, kind: FindingKind) -> bool {
+        rollouts::repair::can_fix(kind)
     }
 
-    fn repair_target(
+    fn new_session(
         &self,
         root: &Path,
-        _folder: &Path,
+        _cwd: Option<&str>,
         source: &Path,
         id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError> {
+    ) -> Result<NewSession, TranscriptError> {
         let new_id = Uuid::now_v7().to_string();
-        let target = rollouts::repair::target(root, source, id, &new_id);
-        Ok((new_id, target))
+        let path = rollouts::repair::target(root, source, id, &new_id);
+        Ok(NewSession { id: new_id, path })
     }
 
     fn repair(
         &self,
         session: Session<'_>,
         source: &Path,
-        target: &Path,
-        new_id: &str,
+        new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         // Before there is a copy, which an error would leave behind. The copy has the same turns.
         let turns = rollouts::origin(session.home.root, session.id)?.turns as u64;
-        let made = rollouts::repair::repair(source, session.id, target, new_id)?;
+        let made = rollouts::repair::repair(source, session.id, &new.path, &new.id)?;
         Ok(RepairedCopy {
-            path: made.path,
             repairs: made.repairs,
             last_uuid: None,
             turns,
@@ -181,8 +197,8 @@ impl Dialect for Codex {
         rollouts::is_archived(root, path).then_some("codex unarchive")
     }
 
-    fn missed_place(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
-        Ok(rollouts::missed_place(root, id)?.map(|(_, place)| place))
+    fn expected_place(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+        Ok(rollouts::expected_place(root, id)?.map(|(_, place)| place))
     }
 
     fn bring_back(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {

@@ -22,7 +22,7 @@ use crate::transcript::origin::Origin;
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
-pub fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
+pub(super) fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
     let mut found = locate(root, id, Some(Path::new(cwd)))?;
     let best = match found.as_slice() {
         [] => {

@@ -262,7 +262,7 @@ fn how_the_last_turn_stands() {
         (reply("a", "u", call) + &line(side), TurnEnd::Open),
         (reply("a", "u", DONE) + &prompt("v", "a"), TurnEnd::Open),
         (reply("a", "u", DONE) + "garbage\n{\"torn", TurnEnd::Over),
-        (reply("a", "u", unsaid), TurnEnd::Unsaid),
+        (reply("a", "u", unsaid), TurnEnd::Ambiguous),
         (reply("a", "u", unsaid) + &reply("b", "a", call), TurnEnd::Open),
         (reply("a", "u", unsaid) + &line(aside), TurnEnd::Over),
     ];

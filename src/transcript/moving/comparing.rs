@@ -71,7 +71,7 @@ fn first_unlike(
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn begin_alike(theirs: impl BufRead, ours: impl BufRead) -> io::Result<bool> {
+pub(crate) fn begins_with_lines_of(theirs: impl BufRead, ours: impl BufRead) -> io::Result<bool> {
     Ok(first_unlike(theirs, ours, true)?.is_none())
 }
 

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::comparing::begin_alike;
+use super::comparing::begins_with_lines_of;
 use super::is_same_file;
 use crate::files::identity::Identity;
-use crate::files::intent::{self, Intent, Kind, NewName, Original, Outcome, Said, Step};
+use crate::files::intent::{self, Intent, Kind, LogContent, NewName, Original, Outcome, Step};
 use crate::files::set_aside::Unreadable;
 use crate::files::{is_absence, open_file};
 use crate::paths::names;
@@ -66,7 +66,7 @@ struct OldWritten {
     modified_nanos: i64,
 }
 
-fn old(lines: Vec<Value>) -> Option<Said<About>> {
+fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
     let mut lines = lines.into_iter().map(serde_json::from_value::<OldLine>);
     let Some(Ok(OldLine::Begun {
         subject,
@@ -77,7 +77,7 @@ fn old(lines: Vec<Value>) -> Option<Said<About>> {
     else {
         return None;
     };
-    let mut said = Said {
+    let mut said = LogContent {
         about: vec![About::Subject(subject)],
         groups: begun(folders, temporary),
     };
@@ -219,6 +219,6 @@ fn holds(path: &Path, original: &Path) -> io::Result<bool> {
     match (open(original)?, open(path)?) {
         (None, _) => Ok(true),
         (Some(_), None) => Ok(false),
-        (Some(original), Some(file)) => begin_alike(original, file),
+        (Some(original), Some(file)) => begins_with_lines_of(original, file),
     }
 }

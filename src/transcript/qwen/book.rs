@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::index::{Branch, Index};
 use super::message::{kept_messages, message};
 use super::record::{Kind, given_title};
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
 use crate::transcript::fields::{Fields, INNER_LIMIT};
@@ -20,6 +20,7 @@ use crate::transcript::library::{Identity, tail_hash};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::meter::Metered;
+use crate::transcript::opened::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::reading::READ_BYTES;
 use crate::transcript::record::TurnEnd;
@@ -77,8 +78,7 @@ impl QwenBooks {
     fn read(&self, path: &Path) -> Result<(Arc<Index>, File), TranscriptError> {
         let bytes = |volume: &Volume| volume.index.memory_bytes();
         self.kept.look(&path.to_owned(), bytes, |known| {
-            let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-            let metadata = file.metadata().map_err(TranscriptError::io("open", path))?;
+            let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
             let volume = self.refreshed(known.take(), &file, Identity::of(&metadata));
             let volume = volume.map_err(TranscriptError::io("read", path))?;
             Ok((Arc::clone(&known.insert(volume).index), file))
@@ -128,7 +128,7 @@ impl QwenBooks {
 
 /// The messages of a branch.
 #[derive(Debug)]
-pub(in crate::transcript) struct Book {
+pub(super) struct Book {
     index: Arc<Index>,
     branch: Branch,
     /// The entries that are messages, in the order of the branch.
@@ -152,11 +152,7 @@ impl Book {
         }
     }
 
-    pub(in crate::transcript) fn messages(&self) -> usize {
-        self.messages.len()
-    }
-
-    pub(in crate::transcript) fn turns(&self) -> usize {
+    pub(super) fn turns(&self) -> usize {
         self.turns.len()
     }
 
@@ -165,55 +161,19 @@ impl Book {
     }
 
     /// The turns on all branches.
-    pub(in crate::transcript) fn prompts(&self) -> u64 {
+    pub(super) fn prompts(&self) -> u64 {
         self.index.prompts
     }
 
-    pub(in crate::transcript) fn turn(&self, turn: usize) -> Range<usize> {
+    fn turn(&self, turn: usize) -> Range<usize> {
         let start_of = |turn: usize| self.turns.get(turn).copied().unwrap_or(self.messages.len());
         start_of(turn)..start_of(turn + 1)
     }
 
-    pub(in crate::transcript) fn turn_of(&self, message: usize) -> Option<usize> {
-        self.turns
-            .partition_point(|start| *start <= message)
-            .checked_sub(1)
-    }
-
-    /// The uuid of a message's record; empty if there is no such message.
-    pub(in crate::transcript) fn uuid(&self, message: usize) -> String {
-        let position = self.messages.get(message);
-        position.map_or_else(String::new, |position| self.index.text(*position))
-    }
-
-    pub(in crate::transcript) fn end_of_turn(&self, turn: usize) -> String {
-        self.uuid(self.turn(turn).end.saturating_sub(1))
-    }
-
     /// Where the record of a message begins.
-    pub(in crate::transcript) fn offset(&self, message: usize) -> Option<u64> {
+    fn offset(&self, message: usize) -> Option<u64> {
         let position = self.messages.get(message)?;
         Some(self.index.entries[*position as usize].offset)
-    }
-
-    pub(in crate::transcript) fn find(&self, uuid: &str) -> Option<usize> {
-        let position = self.index.find(uuid)?;
-        self.messages.iter().position(|message| *message == position)
-    }
-
-    /// How many records are damaged or missing.
-    pub(in crate::transcript) fn damages(&self) -> u64 {
-        let broken = u64::from(self.branch.broken_at.is_some());
-        self.index.garbage_lines.max(broken)
-    }
-
-    pub(in crate::transcript) fn ends_torn(&self) -> bool {
-        self.index.ends_torn
-    }
-
-    /// How many records of the branch are of kinds that are not known.
-    pub(in crate::transcript) fn unknown(&self) -> u64 {
-        self.entries().filter(|(_, kind)| *kind == Kind::Unknown).count() as u64
     }
 
     fn entries(&self) -> impl DoubleEndedIterator<Item = (u32, Kind)> {
@@ -229,7 +189,7 @@ impl Book {
         match last {
             Some((_, Kind::End | Kind::Compaction)) => TurnEnd::Over,
             // A cancelled turn has no other end.
-            Some((_, Kind::Reply)) => TurnEnd::Unsaid,
+            Some((_, Kind::Reply)) => TurnEnd::Ambiguous,
             _ => TurnEnd::Open,
         }
     }
@@ -243,21 +203,80 @@ impl Book {
 /// An open transcript.
 #[derive(Debug)]
 pub struct OpenQwen {
-    pub(in crate::transcript) book: Book,
+    pub(super) book: Book,
     path: PathBuf,
     reader: BufReader<File>,
 }
 
-impl OpenQwen {
-    pub(in crate::transcript) fn path(&self) -> &Path {
+impl OpenTranscript for OpenQwen {
+    fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads a message. As the agent does, it joins all records that share its uuid. `None` if the file changed.
-    pub(in crate::transcript) fn message(
-        &mut self,
-        number: usize,
-    ) -> Result<Option<TranscriptMessage>, TranscriptError> {
+    fn messages(&self) -> usize {
+        self.book.messages.len()
+    }
+
+    fn turns(&self) -> usize {
+        self.book.turns()
+    }
+
+    fn turn(&self, turn: usize) -> Range<usize> {
+        self.book.turn(turn)
+    }
+
+    fn turn_of(&self, message: usize) -> Option<usize> {
+        let begun = self.book.turns.partition_point(|start| *start <= message);
+        begun.checked_sub(1)
+    }
+
+    fn record_id(&self, message: usize) -> String {
+        let position = self.book.messages.get(message);
+        position.map_or_else(String::new, |position| self.book.index.text(*position))
+    }
+
+    fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
+        let position = self.book.index.find(record_id)?;
+        self.book.messages.iter().position(|message| *message == position)
+    }
+
+    fn begin_offset(&self, turn: usize) -> Option<u64> {
+        self.book.offset(self.turn(turn).start)
+    }
+
+    fn end_offset(&self, turn: usize) -> Option<u64> {
+        self.book.offset(self.turn(turn).next_back()?)
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        let broken = u64::from(self.book.branch.broken_at.is_some());
+        let damages = self.book.index.garbage_lines.max(broken);
+        opened::damaged(damages).into_iter().collect()
+    }
+
+    fn prompts(&self) -> Option<u64> {
+        Some(self.book.prompts())
+    }
+
+    fn turns_at_most(&self) -> u64 {
+        self.book.prompts()
+    }
+
+    fn turns_recorded_at_most(&self) -> Option<u64> {
+        Some(self.book.prompts())
+    }
+
+    fn ends_torn(&self) -> bool {
+        self.book.index.ends_torn
+    }
+
+    fn unknown(&self) -> u64 {
+        let kinds = self.book.entries().map(|(_, kind)| kind);
+        kinds.filter(|kind| *kind == Kind::Unknown).count() as u64
+    }
+
+    /// As the agent does, it joins all records that share the uuid of the message.
+    fn message(&mut self, number: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let Some(position) = self.book.messages.get(number).copied() else {
             return Ok(None);
         };
@@ -280,11 +299,10 @@ impl OpenQwen {
         Ok(Some(whole))
     }
 
-    /// How many messages the agent loads: those after the last compaction, and what that left.
-    pub(in crate::transcript) fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
         let is_compaction = |(_, kind): &(u32, Kind)| *kind == Kind::Compaction;
         let Some((last, _)) = self.book.entries().rev().find(is_compaction) else {
-            return Ok(self.book.messages());
+            return Ok(self.messages());
         };
         let later = self
             .book
@@ -296,7 +314,9 @@ impl OpenQwen {
         let kept = self.record(last, |fields, _, _| kept_messages(fields).len())?;
         Ok(later + kept.unwrap_or_default())
     }
+}
 
+impl OpenQwen {
     /// What the transcript says of itself.
     pub(super) fn origin(&mut self) -> Result<Origin, TranscriptError> {
         let first = (!self.book.index.entries.is_empty()).then_some(0);

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 
 use super::check::{Place, check};
-use super::{OpenQwen, locate, own_folder};
+use super::{CHATS, OpenQwen, locate, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, RepairedCopy, Session, SessionParts, Standing, open_first,
+    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
+    open_first,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
@@ -19,6 +20,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::reading;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::rollouts::MissingSource;
+use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Qwen Code writes them.
 #[derive(Debug)]
@@ -27,11 +29,27 @@ pub(crate) struct Qwen;
 impl Dialect for Qwen {
     fn can(&self) -> Abilities {
         Abilities {
-            cut: false,
+            copy: false,
+            delete: false,
             by_folder: false,
             by_reference: false,
-            stays: true,
+            fixed_folder: true,
         }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            tops: &["projects"],
+            folders: Some(&[None, Some(CHATS)]),
+        }
+    }
+
+    fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        upstream_id(name)
+    }
+
+    fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
+        summary(ends)
     }
 
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -81,7 +99,8 @@ impl Dialect for Qwen {
         self.check(home.session(None, id), &path)
     }
 
-    /// Where it was: the agent resumes a session only in the folder in which it began.
+    /// Where it was. The agent resumes a session only in the folder that its first record names, and this version writes no
+    /// transcripts of this format, so it moves none.
     fn place(&self, root: &Path, _cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
         root.join(folder).join(name)
     }
@@ -91,10 +110,10 @@ impl Dialect for Qwen {
         report.map(|report| report.refusals).unwrap_or_default()
     }
 
-    fn standing(&self, library: &Library, path: &Path) -> Result<Standing, TranscriptError> {
+    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let opened = read(library, path)?;
         let turn_end = opened.book.turn_end();
-        Ok(Standing {
+        Ok(TranscriptState {
             is_answered: turn_end == TurnEnd::Over,
             turn_end,
             prompts: Some(opened.book.prompts()),
@@ -102,26 +121,25 @@ impl Dialect for Qwen {
         })
     }
 
-    fn mends(&self, _kind: FindingKind) -> bool {
+    fn can_fix(&self, _kind: FindingKind) -> bool {
         false
     }
 
-    fn repair_target(
+    fn new_session(
         &self,
         _root: &Path,
-        _folder: &Path,
+        _cwd: Option<&str>,
         source: &Path,
         _id: &str,
-    ) -> Result<(String, PathBuf), TranscriptError> {
-        Err(unsupported("repair", source))
+    ) -> Result<NewSession, TranscriptError> {
+        Err(unsupported("copy", source))
     }
 
     fn repair(
         &self,
         _session: Session<'_>,
         source: &Path,
-        _target: &Path,
-        _new_id: &str,
+        _new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         Err(unsupported("repair", source))
     }
@@ -154,7 +172,7 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
 fn open(home: Home<'_>, path: &Path, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
     let until = until.map(|until| until.record_uuid.as_str());
     let open = home.library.qwen.open(path, until)?;
-    Ok(Opened::Qwen(Box::new(open)))
+    Ok(Box::new(open))
 }
 
 fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {

@@ -172,7 +172,7 @@ fn the_history_of_a_whole_session_is_read() {
         (origin.cwd.as_deref(), origin.turns, origin.breaks),
         (Some(CWD), 6, 0)
     );
-    let standing = Qwen.standing(&root.library, &path).unwrap();
+    let standing = Qwen.state(&root.library, &path).unwrap();
     assert_eq!((standing.turn_end, standing.prompts), (TurnEnd::Over, Some(6)));
 }
 
@@ -204,8 +204,8 @@ fn a_branch_that_was_left_is_no_part_of_the_history() {
     // The last turn was cancelled: only what follows it shows that it is over.
     let path = Qwen.find(root.home().session(Some(CWD), REWOUND_ID)).unwrap();
     assert_eq!(
-        Qwen.standing(&root.library, &path).unwrap().turn_end,
-        TurnEnd::Unsaid
+        Qwen.state(&root.library, &path).unwrap().turn_end,
+        TurnEnd::Ambiguous
     );
     assert_eq!(root.check(REWOUND_ID).findings, []);
 }
@@ -468,13 +468,13 @@ fn a_turn_is_over_where_its_end_or_a_reply_stands() {
     let table = [
         (1, TurnEnd::Open),
         (3, TurnEnd::Open),
-        (4, TurnEnd::Unsaid),
+        (4, TurnEnd::Ambiguous),
         (5, TurnEnd::Over),
         (6, TurnEnd::Over),
         (10, TurnEnd::Open),
         (15, TurnEnd::Open),
         (22, TurnEnd::Open),
-        (25, TurnEnd::Unsaid),
+        (25, TurnEnd::Ambiguous),
         (29, TurnEnd::Over),
     ];
     let root = Root::new();
@@ -482,7 +482,7 @@ fn a_turn_is_over_where_its_end_or_a_reply_stands() {
         let content: String = WHOLE.split_inclusive('\n').take(count).collect();
         // Each is longer than the one before, in the same file, and is read from where that ended.
         let path = root.write("-home-u-project", WHOLE_ID, content);
-        let standing = Qwen.standing(&root.library, &path).unwrap();
+        let standing = Qwen.state(&root.library, &path).unwrap();
         assert_eq!(standing.turn_end, expected, "{count} lines");
     }
 }

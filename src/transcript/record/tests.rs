@@ -235,10 +235,10 @@ fn with_which_messages_a_turn_is_over() {
         (said("\"pause_turn\""), TurnEnd::Over),
         (said("\"of_tomorrow\""), TurnEnd::Over),
         (said("\"tool_use\""), TurnEnd::Open),
-        (said("\"max_tokens\""), TurnEnd::Unsaid),
-        (said("\"model_context_window_exceeded\""), TurnEnd::Unsaid),
-        (said("\"refusal\""), TurnEnd::Unsaid),
-        (said("null"), TurnEnd::Unsaid),
+        (said("\"max_tokens\""), TurnEnd::Ambiguous),
+        (said("\"model_context_window_exceeded\""), TurnEnd::Ambiguous),
+        (said("\"refusal\""), TurnEnd::Ambiguous),
+        (said("null"), TurnEnd::Ambiguous),
         (
             said("null").replace(
                 r#""type":"assistant""#,

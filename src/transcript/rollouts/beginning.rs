@@ -8,7 +8,7 @@ use super::text::Text;
 use crate::files::identity;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
-use crate::transcript::codex::book::{BookBuilder, Cut, Growth};
+use crate::transcript::codex::book::{BookBuilder, Growth, HistoryEnd};
 
 /// How many bytes of a rollout, which is not compressed, count for those who continue it: all where one of them goes up to
 /// its end, or there is none.
@@ -21,7 +21,7 @@ pub fn counted_bytes<'a>(
 ) -> Result<u64, TranscriptError> {
     let mut most = None;
     for base in bases {
-        let cut = Cut {
+        let cut = HistoryEnd {
             ordinal: base.end_ordinal,
             offset: base.end_offset,
         };
@@ -43,9 +43,9 @@ pub fn counted_bytes<'a>(
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
-pub fn begin_alike(one: &Path, other: &Path, bytes: u64) -> Result<bool, TranscriptError> {
+pub fn same_beginning(one: &Path, other: &Path, bytes: u64) -> Result<bool, TranscriptError> {
     let (mut left, mut right) = (Text::open(one)?.0, Text::open(other)?.0);
-    match identity::begin_alike(&mut left, &mut right, bytes) {
+    match identity::same_bytes(&mut left, &mut right, bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         alike => alike.map_err(TranscriptError::io("compare", one)),
     }
@@ -86,8 +86,8 @@ mod tests {
         ];
         for (name, content, to_the_end, beginning) in others {
             let other = at(name, &content);
-            assert_eq!(begin_alike(&whole, &other, all).unwrap(), to_the_end, "{name}");
-            assert_eq!(begin_alike(&whole, &other, 1000).unwrap(), beginning, "{name}");
+            assert_eq!(same_beginning(&whole, &other, all).unwrap(), to_the_end, "{name}");
+            assert_eq!(same_beginning(&whole, &other, 1000).unwrap(), beginning, "{name}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::MissingSource;
-use crate::files::open_file;
+use crate::files::{open_file, open_with_metadata};
 use crate::transcript::cache::Cache;
 use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
 use crate::transcript::codex::rollout_name;
@@ -140,8 +140,8 @@ impl RolloutBooks {
             if file.end.growth == Growth::ReadAnew {
                 return Ok(Currency::Stale);
             }
-            let opened = open_file(&file.path)?;
-            let now = Identity::of(&opened.metadata()?);
+            let (opened, metadata) = open_with_metadata(&file.path)?;
+            let now = Identity::of(&metadata);
             Ok(
                 match (self.has_only_grown(file, &now, &opened)?, file.end.growth) {
                     (true, Growth::Taken) => Currency::Grown,

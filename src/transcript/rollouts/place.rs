@@ -20,7 +20,7 @@ const IN_USE: &str = "sessions";
 ///
 /// # Errors
 /// As [`find`].
-pub fn missed_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf, PathBuf)>, TranscriptError> {
+pub fn expected_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf, PathBuf)>, TranscriptError> {
     let path = find(root, upstream_id)?;
     if is_archived(root, &path) {
         return Ok(None);
@@ -35,7 +35,7 @@ pub fn missed_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf, P
 /// As [`find`]; [`TranscriptError::AlreadyExists`] when something is there by now, and [`TranscriptError::NotFound`] when it lies
 /// at its place.
 pub fn bring_back(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
-    let Some((path, place)) = missed_place(root, upstream_id)? else {
+    let Some((path, place)) = expected_place(root, upstream_id)? else {
         return Err(TranscriptError::NotFound {
             upstream_id: upstream_id.to_owned(),
             root: root.to_owned(),
@@ -107,7 +107,7 @@ mod tests {
         let moved = put(root, "sessions/2020/01/01", NAME);
         let place = root.join("sessions/2026/11/03").join(NAME);
         assert_eq!(
-            missed_place(root, ID).expect("a look"),
+            expected_place(root, ID).expect("a look"),
             Some((moved.clone(), place.clone()))
         );
         let disk = Disk::of(root);
@@ -119,7 +119,7 @@ mod tests {
                 .expect("the file")
                 .ends_with("2020/01/01")
         );
-        assert_eq!(missed_place(root, ID).expect("a look"), None);
+        assert_eq!(expected_place(root, ID).expect("a look"), None);
         assert!(matches!(
             bring_back(root, ID),
             Err(TranscriptError::NotFound { .. })
@@ -131,7 +131,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         let root = root.path();
         put(root, "archived_sessions", NAME);
-        assert_eq!(missed_place(root, ID).expect("a look"), None);
+        assert_eq!(expected_place(root, ID).expect("a look"), None);
         // What cannot be read where it should be is not written over.
         let moved = put(root, "sessions/2020/01/01", NAME);
         fs::create_dir_all(root.join("sessions/2026/11/03").join(NAME)).expect("a folder");
@@ -161,7 +161,7 @@ mod tests {
         // One folder by two ways.
         put(root, "sessions/2026/11/03", NAME);
         std::os::unix::fs::symlink(root.join("sessions/2026"), root.join("sessions/2019")).expect("a link");
-        assert_eq!(missed_place(root, ID).expect("a look"), None);
+        assert_eq!(expected_place(root, ID).expect("a look"), None);
     }
 
     proptest! {

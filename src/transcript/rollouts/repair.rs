@@ -20,7 +20,7 @@ use crate::transcript::rewrite::{Change, Rewriter, Verdict};
 
 /// Whether a repaired copy does not have what was found.
 #[must_use]
-pub fn mends(kind: FindingKind) -> bool {
+pub fn can_fix(kind: FindingKind) -> bool {
     matches!(
         kind,
         FindingKind::TornLine | FindingKind::GarbageLine | FindingKind::ForeignSessionId
@@ -147,7 +147,7 @@ mod tests {
         let unfinished = folder.join(format!(".{}.copy.tmp", session_of(&target)));
         fs::write(&unfinished, "").expect("a file");
         let found = rollouts::check(root.path(), NEW).expect("a check").findings;
-        assert!(found.iter().all(|finding| !mends(finding.kind)), "{found:?}");
+        assert!(found.iter().all(|finding| !can_fix(finding.kind)), "{found:?}");
         let copy = fs::read_to_string(&made.path).expect("the copy");
         remove_copy(&target).expect("removed");
         let left = fs::read_dir(&folder).expect("the folder");

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use crate::files::open_file;
+use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::library::Identity;
@@ -22,8 +22,7 @@ impl Text {
     /// The text, and what its file is before any of it is read.
     pub(super) fn open(path: &Path) -> Result<(Self, Identity), TranscriptError> {
         let open = || -> io::Result<(Self, Identity)> {
-            let file = open_file(path)?;
-            let metadata = file.metadata()?;
+            let (file, metadata) = open_with_metadata(path)?;
             let identity = Identity::of(&metadata);
             // How much of it will be read is not known: of some only the first line.
             let file = Metered::new(file, 0);

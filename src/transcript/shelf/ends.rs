@@ -12,9 +12,7 @@ use super::find::Found;
 use super::{Format, ShelfEntry};
 use crate::files::open_file;
 use crate::transcript::codex::unpacked::Unpacked;
-use crate::transcript::codex::{self, rollout_name};
-use crate::transcript::qwen;
-use crate::transcript::summary::{self, END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
+use crate::transcript::summary::{END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
 /// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
 const THREADS: usize = 2;
@@ -75,45 +73,38 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
     let Some(name) = found.path.file_name().and_then(|name| name.to_str()) else {
         return Ok(None);
     };
-    let (id, summary) = match format {
-        Format::Claude => {
-            let id = name.strip_suffix(".jsonl").unwrap_or(name).to_owned();
-            (id, read(found, summary::claude, buffers)?)
-        }
-        Format::Qwen => {
-            let id = qwen::upstream_id(name).unwrap_or_default().to_owned();
-            (id, read(found, qwen::summary, buffers)?)
-        }
-        Format::Codex => {
-            let Some(name) = rollout_name(name) else {
-                return Ok(None);
-            };
-            let summary = match name.compressed {
-                true => read_packed(found, codex::summary, buffers)?,
-                false => read(found, codex::summary, buffers)?,
-            };
-            // By what the file is called it is found, here and by the agent, whatever stands in it.
-            (name.upstream_id.to_owned(), summary)
-        }
-    };
-    if id.is_empty() {
+    // A file is found by its name, here and by the agent, whatever it contains.
+    let Some(id) = format.upstream_id(name) else {
         return Ok(None);
-    }
+    };
+    let summary = summary(found, format, buffers)?;
     let modified = found.identity.modified_at();
     let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
     Ok(Some(ShelfEntry {
-        upstream_id: id,
+        upstream_id: id.to_owned(),
         path: Arc::from(found.path.as_path()),
         bytes: found.identity.bytes,
         // No record is younger than its file, whatever it says of itself.
         updated_at: told
             .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
             .unwrap_or(modified),
-        title: summary.title.or(summary.last_prompt).unwrap_or_default(),
+        title: summary.title.unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
         identity: found.identity,
     }))
+}
+
+/// What stands at the ends of a file. Its title is the last prompt if it has no other.
+pub(super) fn summary(found: &Found, format: Format, buffers: &mut Buffers) -> io::Result<TranscriptSummary> {
+    let summarise = |ends: Ends<'_>| format.dialect().summary(ends);
+    let is_packed = found.path.extension().is_some_and(|extension| extension == "zst");
+    let mut summary = match is_packed {
+        true => read_packed(found, summarise, buffers)?,
+        false => read(found, summarise, buffers)?,
+    };
+    summary.title = summary.title.or(summary.last_prompt.take());
+    Ok(summary)
 }
 
 /// As [`read`], of a compressed file, whose end could only be reached through all that lies before it: of what is longer

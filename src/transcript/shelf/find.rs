@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use super::Format;
 use super::ends::on_threads;
 use crate::transcript::library::Identity;
-use crate::transcript::qwen::CHATS;
 
 /// A file that was found.
 #[derive(Debug)]
@@ -76,12 +75,11 @@ impl Finding {
     /// Everything in a folder of transcripts, which need not be there.
     pub(super) fn in_folder(folder: &Path, format: Format) -> Self {
         let mut finding = Self::default();
-        let folders = match format {
-            Format::Claude => vec![folder.to_owned()],
-            Format::Qwen if folder.ends_with(CHATS) => vec![folder.to_owned()],
+        let folders = match format.dialect().layout().folders {
+            None => finding.tree(vec![folder.to_owned()]),
             // One that has come with all that is in it.
-            Format::Qwen => vec![folder.join(CHATS)],
-            Format::Codex => finding.tree(vec![folder.to_owned()]),
+            Some([.., Some(name)]) if !folder.ends_with(name) => vec![folder.join(name)],
+            Some(_) => vec![folder.to_owned()],
         };
         finding.files(&folders, format);
         finding
@@ -89,15 +87,20 @@ impl Finding {
 
     /// All folders below a root in which transcripts may be.
     fn folders(&mut self, root: &Path, format: Format) -> Vec<PathBuf> {
-        let tops = format.tops(root);
-        match format {
-            Format::Claude => tops.iter().flat_map(|top| self.folders_in(top)).collect(),
-            Format::Codex => self.tree(tops),
-            Format::Qwen => {
-                let projects: Vec<_> = tops.iter().flat_map(|top| self.folders_in(top)).collect();
-                projects.iter().map(|project| project.join(CHATS)).collect()
-            }
+        let mut folders = format.tops(root);
+        let Some(levels) = format.dialect().layout().folders else {
+            return self.tree(folders);
+        };
+        for level in levels {
+            folders = match level {
+                None => folders
+                    .iter()
+                    .flat_map(|folder| self.folders_in(folder))
+                    .collect(),
+                Some(name) => folders.iter().map(|folder| folder.join(name)).collect(),
+            };
         }
+        folders
     }
 
     /// These folders, which need not be there, and all below them, each once: in the first place where it is reached.

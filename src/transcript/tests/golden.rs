@@ -80,6 +80,18 @@ fn frozen(format: Format) {
 }
 
 #[test]
+fn qwens_records_are_as_frozen() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut dumps = BTreeMap::new();
+    for sample in samples(Format::Qwen) {
+        sample.put(folder.path());
+        let text = adapter::qwen(&folder.path().join("qwen"), &sample.id);
+        dumps.insert(format!("room-qwen-{}.txt", sample.name), text);
+    }
+    compare("room-qwen-", &dumps);
+}
+
+#[test]
 fn claudes_records_are_as_frozen() {
     frozen(Format::Claude);
 }

@@ -114,8 +114,10 @@ fn leaving<'a>(
             let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
             if count > 0 {
                 let agent = &root.agent;
-                let why = match root.format.dialect().can().stays {
-                    true => format!("{agent} resumes only in the folders in which they began"),
+                let why = match root.format.dialect().can().fixed_folder {
+                    true => format!(
+                        "{agent} resumes only in the folders that their transcripts name, which this version cannot change"
+                    ),
                     false => format!("{agent} finds by id and not by folder"),
                 };
                 left_out.push(format!("{count} of {agent}'s sessions, which {why}"));
@@ -283,7 +285,7 @@ impl Planned {
                 | ConversationError::UnknownAgent { .. }),
             ) => {
                 self.left_out
-                    .push(format!("conversation {} stays: {error}", record.id));
+                    .push(format!("conversation {} fixed_folder: {error}", record.id));
                 Ok(())
             }
             Err(error) => Err(of_conversation(record.id, error)),
@@ -302,7 +304,7 @@ impl Planned {
                 // What one session borrows from another goes once.
                 Some(from) if *from == step.from => {}
                 Some(from) => self.left_out.push(format!(
-                    "{} would go where {} goes, and stays",
+                    "{} would go where {} goes, and fixed_folder",
                     step.from.display(),
                     from.display()
                 )),

@@ -10,7 +10,7 @@ use super::super::Registry;
 use super::files::{Met, Seen};
 use super::in_store;
 use crate::store::ConversationRecord;
-use crate::transcript::dialect::Standing;
+use crate::transcript::dialect::TranscriptState;
 use crate::transcript::record::TurnEnd;
 use crate::transcript::shelf::Format;
 
@@ -42,14 +42,14 @@ pub(super) struct Judgement {
 
 /// Whether the last of the `turns` in a transcript is over that stands so, and stood so when it was looked at once more behind
 /// them.
-fn has_ended(first: &Standing, again: &Standing, turns: u64, acknowledged: u64) -> bool {
+fn has_ended(first: &TranscriptState, again: &TranscriptState, turns: u64, acknowledged: u64) -> bool {
     match first.turn_end {
         // Another event will report what was written since the first look.
         _ if first != again => false,
         TurnEnd::Over => true,
         // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
         // A turn of another program is reported with the next record that ends it.
-        TurnEnd::Unsaid => turns <= acknowledged,
+        TurnEnd::Ambiguous => turns <= acknowledged,
         TurnEnd::Open => false,
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn judge(
     // What runs now runs on the head.
     let is_running = || owner.is_head() && registry.is_running(record.id);
     let was_running = is_running();
-    let stands = in_file(path, dialect.standing(&services.library, path))?;
+    let stands = in_file(path, dialect.state(&services.library, path))?;
     // A turn that has begun meanwhile may stand in what was read already.
     let is_running = was_running || is_running();
     let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
@@ -109,7 +109,7 @@ pub(super) fn judge(
     if may_be_over || seen.prompts != stands.prompts {
         let lineage = in_store(services.store.lineage_all(record.id))?;
         let mut history = in_file(path, History::of_link(services, record, &lineage, link))?;
-        let again = in_file(path, dialect.standing(&services.library, path))?;
+        let again = in_file(path, dialect.state(&services.library, path))?;
         let Some(turns) = in_file(path, history.turns_of(&link.upstream_id, path))? else {
             // It counts where the agent goes on in it.
             tell(growth);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_last_turn_is_over_when_the_file_says_so_or_it_was_ours() {
-        let extent = |turn_end, bytes| Standing {
+        let extent = |turn_end, bytes| TranscriptState {
             turn_end,
             is_answered: false,
             prompts: Some(2),
@@ -162,12 +162,12 @@ mod tests {
         };
         let table = [
             (TurnEnd::Over, 10, 2, 1, true),
-            (TurnEnd::Unsaid, 10, 2, 2, true),
-            (TurnEnd::Unsaid, 10, 2, 1, false),
+            (TurnEnd::Ambiguous, 10, 2, 2, true),
+            (TurnEnd::Ambiguous, 10, 2, 1, false),
             (TurnEnd::Open, 10, 2, 2, false),
             // Something was written meanwhile.
             (TurnEnd::Over, 11, 2, 2, false),
-            (TurnEnd::Unsaid, 11, 2, 2, false),
+            (TurnEnd::Ambiguous, 11, 2, 2, false),
         ];
         for (turn_end, bytes, turns, acknowledged, expected) in table {
             let (first, again) = (extent(turn_end, 10), extent(turn_end, bytes));

@@ -1,4 +1,4 @@
-//! Damage of every kind in trees of every form: what is read of the source is in the copy, and nothing is left that it mends.
+//! Damage of every kind in trees of every form: what is read of the source is in the copy, and nothing is left that it can_fix.
 
 use std::fs;
 
@@ -107,7 +107,7 @@ proptest! {
         let made = repair(&source, &read, &branch, folder.path(), NEW).expect("a copy");
         prop_assert_eq!(fs::read_to_string(&source).expect("the source"), &text[..]);
         let found = reading::check(&made.path).expect("a check").findings;
-        prop_assert!(found.iter().all(|finding| !mends(finding.kind)), "{found:?}\n{text}");
+        prop_assert!(found.iter().all(|finding| !can_fix(finding.kind)), "{found:?}\n{text}");
 
         let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
         let copy = fs::read_to_string(&made.path).expect("the copy");

@@ -208,7 +208,7 @@ impl Root {
 
     fn open(&self, library: &Library, id: &str) -> Result<Opened, TranscriptError> {
         match self.format {
-            Format::Claude => library.open(&self.path(id), None).map(Opened::Claude),
+            Format::Claude => Ok(Box::new(library.open(&self.path(id), None)?)),
             Format::Codex | Format::Qwen => {
                 let root = self.folder.path();
                 let session = Home { library, root }.session(Some(HOME), id);

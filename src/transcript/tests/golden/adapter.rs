@@ -1,10 +1,14 @@
 //! What the golden files ask of this room, in its own types.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::transcript::claude::{Index, Selection};
+use crate::transcript::dialect::Home;
+use crate::transcript::library::Library;
 use crate::transcript::reading;
 use crate::transcript::relocate::{Relocation, relocate};
+use crate::transcript::shelf::Format;
 
 /// What the index of a file says.
 pub(super) struct Facts {
@@ -54,6 +58,30 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
     } else {
         flags.join(" ")
     }
+}
+
+/// What the index of a file of Qwen Code's says, and where its turns are.
+pub(super) fn qwen(root: &Path, id: &str) -> String {
+    let library = &Library::default();
+    let home = Home { library, root };
+    let opened = Format::Qwen.dialect().open(home.session(None, id), None).unwrap();
+    let mut text = format!(
+        "index messages {} turns {} prompts {} unknown {} torn {} losses {:?}\n",
+        opened.messages(),
+        opened.turns(),
+        opened.prompts().unwrap_or_default(),
+        opened.unknown(),
+        opened.ends_torn(),
+        opened.losses(),
+    );
+    for turn in 0..opened.turns() {
+        let (begin, end) = (opened.begin_offset(turn), opened.end_offset(turn));
+        let _ = writeln!(text, "turn {turn} from {begin:?} to {end:?}");
+        for message in opened.turn(turn) {
+            let _ = writeln!(text, "  {}", opened.record_id(message));
+        }
+    }
+    text
 }
 
 /// The content in another folder.

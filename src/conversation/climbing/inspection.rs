@@ -1,0 +1,94 @@
+//! What the disk says of a head that cannot be opened, and its history as text. Blocks.
+
+use bridge_protocol::CheckpointId;
+use bridge_protocol::link::LineageEntry;
+
+use crate::conversation::disk::{self, Transcripts};
+use crate::conversation::history::History;
+use crate::conversation::recovery::{Goal, Inspection};
+use crate::conversation::services::{Services, chain_text};
+use crate::store::ConversationRecord;
+use crate::transcript::preamble::{Missing, Preamble, TURN_LIMIT, preamble};
+
+/// Looks at the transcripts of the head and its ancestors. An ancestor's that cannot be read is as good as none; that the
+/// head's cannot be read is reported.
+pub(super) fn inspect(
+    services: &Services,
+    transcripts: Transcripts<'_>,
+    record: &ConversationRecord,
+    lineage: &[LineageEntry],
+    goal: &Goal,
+) -> Inspection {
+    let Some(head) = &goal.head else {
+        return Inspection::default();
+    };
+    let unread = |why: String| Inspection {
+        unread: Some(why),
+        ..Inspection::default()
+    };
+    let ((dialect, home), id) = (transcripts, &head.upstream_id);
+    let path = dialect.find(home.session(Some(&record.cwd), id.as_str())).ok();
+    if let Some(command) = path.and_then(|path| dialect.archived(home.root, &path)) {
+        // All of it is there, behind a command that is the user's to give.
+        return unread(format!(
+            "it is archived; unarchive it to continue: `{command} {id}`"
+        ));
+    }
+    let history = match History::to_retell(services, record, lineage) {
+        Ok(history) => history,
+        Err(error) => return unread(chain_text(&error)),
+    };
+    let (file, unread) = match disk::head_on_disk(transcripts, &record.cwd, head) {
+        Ok(Some(file)) => (Some(file), None),
+        Ok(None) => (None, history.unreadable(id).map(str::to_owned)),
+        Err(error) => (
+            None,
+            Some(format!("its transcript cannot be read: {}", chain_text(&error))),
+        ),
+    };
+    let ancestors = goal.ancestors.iter().map(|source| {
+        let (id, until) = (&source.upstream_id, source.until.as_ref());
+        disk::seen(disk::on_disk(transcripts, &record.cwd, id, until))
+    });
+    Inspection {
+        head: file,
+        unread,
+        ancestors: ancestors.collect(),
+        readable_turns: history.turns() as u64,
+        turns_after_readable: turns_after(&history, goal),
+        is_astray: dialect
+            .expected_place(home.root, id.as_str())
+            .is_ok_and(|place| place.is_some()),
+        is_kept: false,
+    }
+}
+
+/// The history as text, and the place in the head where it ends, if it ends there.
+pub(super) fn retell(
+    services: &Services,
+    record: &ConversationRecord,
+    lineage: &[LineageEntry],
+    goal: &Goal,
+) -> (Option<Preamble>, Option<CheckpointId>) {
+    let Ok(mut history) = History::to_retell(services, record, lineage) else {
+        return (None, None);
+    };
+    let turns = history.past_turns(TURN_LIMIT);
+    let missing = Missing {
+        before: history.turns().saturating_sub(turns.len()),
+        behind: usize::try_from(turns_after(&history, goal)).unwrap_or(usize::MAX),
+    };
+    let head = goal.head.as_ref().map(|head| &head.upstream_id);
+    let place = history.last_place().filter(|_| history.last_session() == head);
+    (preamble(&turns, missing), place)
+}
+
+/// How many turns were acknowledged on the links after the session with which the history ends.
+fn turns_after(history: &History, goal: &Goal) -> u64 {
+    let last = history.last_session();
+    let source = goal
+        .ancestors
+        .iter()
+        .find(|source| Some(&source.upstream_id) == last);
+    source.map_or(0, |source| source.turns_after)
+}
