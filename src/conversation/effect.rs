@@ -177,8 +177,6 @@ pub enum Work {
     },
     /// Undo what the last job made, because it could not be recorded.
     TakeBack,
-    /// Make the record of a new conversation durable.
-    Create(Box<ConversationRecord>, Ledger),
     /// Make a repaired copy of the head.
     Repair {
         /// Counts the progress.
@@ -205,8 +203,6 @@ pub enum Found {
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder, or where they were.
     Moved(Result<MoveAnswer, ConversationError>),
-    /// The record of the new conversation is on disk, or could not be written.
-    Created(Result<(), StoreFailure>),
     /// What the last job made is undone.
     TakenBack,
     /// What was found in the head's transcript, and the repaired copy, if there was something to repair.

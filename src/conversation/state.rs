@@ -25,7 +25,7 @@ use crate::transcript::checkpoint::PlaceRef;
 use super::answer::{Caller, Request};
 use super::destination::Destination;
 use super::edit::Edit;
-use super::effect::{CallChange, Effects, Now, Part, Work};
+use super::effect::{Effects, Now, Part, Work};
 use super::error::{ConversationError, StoreFailure};
 use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
@@ -230,8 +230,6 @@ pub enum JobKind<R> {
     },
     /// A repaired copy of the head is being made.
     Repairing(Caller<R>),
-    /// A new conversation is being written down.
-    Creating(Box<CallChange<R>>),
     /// What the last job made is being undone because it could not be recorded.
     TakingBack {
         /// Who made the call.

@@ -203,7 +203,6 @@ impl<R> Model<R> {
                 }),
                 Found::Configured(Ok(())),
             ) => self.write_update(title, Some(settings), caller),
-            (Some(JobKind::Creating(change)), Found::Created(result)) => self.change_written(*change, result),
             (Some(JobKind::TakingBack { caller, failure }), Found::TakenBack) => {
                 self.moving = false;
                 self.answer(caller, Err(ConversationError::StoreFailed(failure)));

@@ -190,7 +190,6 @@ impl Actor {
                 neighbours,
                 progress,
             } => self.move_files(job, destination, neighbours, progress),
-            Work::Create(record, ledger) => self.create(job, *record, &ledger),
             Work::TakeBack => self.take_back(job),
             Work::Repair { progress } => self.repair(job, progress),
             Work::Ascertain(sent) => self.ascertain(job, *sent),
@@ -332,12 +331,6 @@ impl Actor {
             }
             Box::new(Input::Written(result))
         }));
-    }
-
-    /// Writes a new conversation down.
-    fn create(&mut self, job: u64, record: ConversationRecord, ledger: &Ledger) {
-        let commit = self.commit(self.change(record, [ledger].into_iter()));
-        self.job = Some(Job::finding(job, commit.map(Found::Created)).on_files(None));
     }
 
     /// A record with what goes down with it, as the store takes it.

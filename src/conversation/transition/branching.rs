@@ -98,7 +98,6 @@ impl<R> Model<R> {
             fidelity: Fidelity::Full,
             via: Some(BranchedVia::Fresh),
         }));
-        let kept = self.done_request(caller.request.as_ref(), &answer);
         let change = CallChange {
             caller,
             answer,
@@ -107,7 +106,7 @@ impl<R> Model<R> {
             ends_job: true,
             opened: None,
         };
-        self.create(record, Ledger::of_request(kept), change);
+        self.create(record, Ledger::default(), change);
     }
 
     /// A new conversation that is set up as this one is.
@@ -199,20 +198,12 @@ impl<R> Model<R> {
             via: Some(branched.via),
         };
         let change = branch_change(branching.caller, answer, branched, None);
-        let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
-            requests: kept.into_iter().collect(),
             ..Ledger::default()
         };
         self.create(record, ledger, change);
-    }
-
-    /// Writes a new conversation down.
-    fn create(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
-        let kind = JobKind::Creating(Box::new(change));
-        self.start_job(kind, Work::Create(Box::new(record), ledger));
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.

@@ -46,10 +46,25 @@ impl<R> Model<R> {
     }
 
     /// Writes down what a call has changed.
-    pub(super) fn write_change(&mut self, mut ledger: Ledger, change: CallChange<R>) {
+    pub(super) fn write_change(&mut self, ledger: Ledger, change: CallChange<R>) {
+        let part = self.change_part(ledger, change);
+        self.writer.add(part);
+    }
+
+    /// Writes down the conversation that a job has made.
+    pub(super) fn create(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
+        self.occupy(JobKind::Recording);
+        let parts = vec![self.change_part(ledger, change)];
+        self.writer.creation = Some(UnderWay { record, parts });
+    }
+
+    fn change_part(&self, mut ledger: Ledger, change: CallChange<R>) -> WritePart<R> {
         let done = self.done_request(change.caller.request.as_ref(), &change.answer);
         ledger.requests.extend(done);
-        self.write(ledger, Milestone::Changed(Box::new(change)));
+        WritePart {
+            ledger,
+            milestone: Milestone::Changed(Box::new(change)),
+        }
     }
 
     /// Writes a change that records what the job made. No other job begins before the write ends, because what it made would
@@ -70,14 +85,17 @@ impl<R> Model<R> {
         let Some(UnderWay { record, mut parts }) = self.writer.under_way.take() else {
             return;
         };
-        if result.is_ok() {
-            self.writer.on_disk = record;
-        } else {
-            // The newest change first, so that each one finds the record as it left it.
-            parts.iter_mut().rev().for_each(|part| self.take_back(part));
-            self.writer.is_ahead = true;
-            self.writer.has_failed = true;
-            self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+        match (result, record.id == self.record.id) {
+            (Ok(()), true) => self.writer.on_disk = record,
+            (Err(_), true) => {
+                // The newest change first, so that each one finds the record as it left it.
+                parts.iter_mut().rev().for_each(|part| self.take_back(part));
+                self.writer.is_ahead = true;
+                self.writer.has_failed = true;
+                self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+            }
+            (Ok(()), false) => {}
+            (Err(_), false) => parts.iter_mut().for_each(|part| part.ledger = Ledger::default()),
         }
         for WritePart { ledger, milestone } in parts {
             match result {

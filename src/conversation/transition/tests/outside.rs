@@ -12,7 +12,7 @@ use super::world::World;
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part, RepairedHead};
-use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
 
@@ -226,23 +226,13 @@ impl World {
         if let Some(record) = write.record {
             self.disk.record = Some(record);
         }
-        self.written(write.job, Ok(()));
+        self.apply(Input::Written(Ok(())));
     }
 
     /// The oldest write that is under way fails.
     pub(super) fn write_fails(&mut self) {
-        let write = self.writes.pop_front().expect("nothing is being written");
-        self.written(write.job, Err("disk full".to_owned().into()));
-    }
-
-    fn written(&mut self, job: Option<u64>, result: Result<(), StoreFailure>) {
-        self.apply(match job {
-            Some(job) => Input::Worked {
-                job,
-                found: Found::Created(result),
-            },
-            None => Input::Written(result),
-        });
+        self.writes.pop_front().expect("nothing is being written");
+        self.apply(Input::Written(Err("disk full".to_owned().into())));
     }
 
     /// Everything that is being written arrives, and from here on at once.

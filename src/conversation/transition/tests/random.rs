@@ -260,10 +260,7 @@ impl Run {
                 1 => Arrival::Present,
                 _ => Arrival::Unknown,
             }),
-            Some(
-                JobKind::Recording | JobKind::Creating(_) | JobKind::Resetting(_) | JobKind::Deleting(_),
-            )
-            | None => {}
+            Some(JobKind::Recording | JobKind::Resetting(_) | JobKind::Deleting(_)) | None => {}
         }
     }
 
@@ -396,7 +393,7 @@ impl Run {
         let arrives = model
             .job
             .as_ref()
-            .is_some_and(|job| matches!(job.kind, JobKind::Recording | JobKind::Creating(_)));
+            .is_some_and(|job| matches!(job.kind, JobKind::Recording));
         assert!(
             arrives || self.world.arrived.is_none(),
             "a session that arrived is forgotten"
