@@ -298,7 +298,7 @@ impl Actor {
     }
 
     fn tell_change(&mut self, change: CallChange<Reply>, at: &str) {
-        if change.ends_job {
+        if change.ends_operation {
             self.keep_move();
         }
         if let Answer::Forked(fork) = &change.answer

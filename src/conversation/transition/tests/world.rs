@@ -279,7 +279,7 @@ impl World {
                     destination.of_conversation(&self.model.record)
                 )
             }
-            Work::TakeBack => {
+            Work::TakeBack(_) => {
                 self.arrived = None;
                 "take back".to_owned()
             }
