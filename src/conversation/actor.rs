@@ -109,13 +109,13 @@ impl Job {
     fn new<T: 'static>(
         number: u64,
         work: impl Future<Output = Result<(T, Resource), ConversationError>> + Send + 'static,
-        found: impl FnOnce(Result<T, ConversationError>) -> Found + Send + 'static,
+        found: impl FnOnce(T) -> Found + Send + 'static,
     ) -> Self {
         Self {
             work: Box::pin(async move {
                 let (found, made) = match work.await {
-                    Ok((done, made)) => (found(Ok(done)), made),
-                    Err(error) => (found(Err(error)), Resource::default()),
+                    Ok((done, made)) => (Ok(found(done)), made),
+                    Err(error) => (Err(error), Resource::default()),
                 };
                 JobDone { number, found, made }
             }),
@@ -125,7 +125,10 @@ impl Job {
     }
 
     /// A job with nothing to undo.
-    fn finding(number: u64, work: impl Future<Output = Found> + Send + 'static) -> Self {
+    fn finding(
+        number: u64,
+        work: impl Future<Output = Result<Found, ConversationError>> + Send + 'static,
+    ) -> Self {
         Self {
             work: Box::pin(work.map(move |found| JobDone {
                 number,
@@ -150,7 +153,7 @@ impl Job {
 /// The result of a job.
 struct JobDone {
     number: u64,
-    found: Found,
+    found: Result<Found, ConversationError>,
     made: Resource,
 }
 

@@ -28,7 +28,7 @@ use super::growth::Loaded;
 use super::line::Dropped;
 use super::work::Progress;
 
-pub use call::Call;
+pub use call::{Call, Fork};
 pub use cut::{Arrival, Part};
 pub use list::Effects;
 
@@ -55,10 +55,10 @@ pub enum Input<R> {
     },
     /// Work outside the state machine is done.
     Worked {
-        /// The job that did it.
+        /// The number under which it was begun.
         job: u64,
         /// Its result.
-        found: Found,
+        found: Result<Found, ConversationError>,
     },
     /// The write that was under way has ended, with the store's result.
     Written(Result<(), StoreFailure>),
@@ -120,7 +120,7 @@ pub enum Input<R> {
     },
 }
 
-/// Work outside the state machine. It runs as the conversation's one job; only a closing may run beside another job.
+/// Work outside the state machine: that of the conversation's operation, and beside it the closing of a session.
 #[derive(Debug)]
 pub enum Work {
     /// Climb the ladder.
@@ -136,16 +136,12 @@ pub enum Work {
     },
     /// Make a branch.
     Branch {
-        /// The session to branch off. If `at` is given, that decides.
+        /// What was asked for.
+        fork: Fork,
+        /// The session to branch off. If the call names a place, that decides.
         from: UpstreamId,
-        /// Where the branch begins. `None` for the end of the session.
-        at: Option<PlaceRef>,
-        /// The branch's folder.
-        cwd: String,
         /// Whether a turn runs. The branch then omits that turn.
         busy: bool,
-        /// The least fidelity that is acceptable.
-        min_fidelity: Fidelity,
     },
     /// Make the branch of an edit, and open it.
     Edit {
@@ -175,10 +171,8 @@ pub enum Work {
         /// Counts the progress.
         progress: Arc<Progress>,
     },
-    /// Undo what the last job made, because it could not be recorded.
-    TakeBack,
-    /// Make the record of a new conversation durable.
-    Create(Box<ConversationRecord>, Ledger),
+    /// Undo what the last job made, because it could not be recorded. The result is that error.
+    TakeBack(StoreFailure),
     /// Make a repaired copy of the head.
     Repair {
         /// Counts the progress.
@@ -190,31 +184,27 @@ pub enum Work {
     Configure(Box<Settings>),
 }
 
-/// The result of [`Work`].
+/// What [`Work`] has done.
 #[derive(Debug)]
 pub enum Found {
-    /// The ladder brought the session back, or did not.
-    Opened(Result<Box<Opened>, ConversationError>),
-    /// A branch was made, or not.
-    Branched(Result<Branched, ConversationError>),
-    /// The branch of an edit was made and opened, or not.
-    Edited(Result<Box<Edited>, ConversationError>),
+    /// The ladder brought the session back.
+    Opened(Box<Opened>),
+    /// A branch was made.
+    Branched(Branched),
+    /// The branch of an edit was made and opened.
+    Edited(Box<Edited>),
     /// What there is to undo.
-    LookedBack(Result<Option<Undoing>, ConversationError>),
+    LookedBack(Option<Undoing>),
     /// The session is closed. Of the transcripts that were to be deleted then, these still exist.
     Closed(Vec<RemainingTranscript>),
-    /// The conversation's files are in the other folder, or where they were.
-    Moved(Result<MoveAnswer, ConversationError>),
-    /// The record of the new conversation is on disk, or could not be written.
-    Created(Result<(), StoreFailure>),
-    /// What the last job made is undone.
-    TakenBack,
+    /// The conversation's files are in the other folder.
+    Moved(MoveAnswer),
     /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
-    Repaired(Result<(Box<CheckAnswer>, Option<Box<RepairedHead>>), ConversationError>),
+    Repaired((Box<CheckAnswer>, Option<Box<RepairedHead>>)),
     /// Whether the prompt is in the transcript.
     Ascertained(Arrival),
-    /// The settings were applied to the open session, or refused.
-    Configured(Result<(), ConversationError>),
+    /// The settings were applied to the open session.
+    Configured,
 }
 
 /// A session that the ladder opened.
@@ -372,9 +362,9 @@ pub struct CallChange<R> {
     /// The record before the change, until it is restored because the change could not be written. `None` if the change is a new
     /// conversation.
     pub before: Option<Box<ConversationRecord>>,
-    /// Whether it records what the last job made. The job is over when it is written.
-    pub ends_job: bool,
-    /// The session that the job opened for the conversation in the answer.
+    /// Whether it is the result of the operation, which is over when this is written.
+    pub ends_operation: bool,
+    /// The session that the operation opened for the conversation in the answer.
     pub opened: Option<Box<Opened>>,
 }
 
@@ -386,7 +376,7 @@ impl<R> CallChange<R> {
             answer,
             events: Vec::new(),
             before: Some(Box::new(before)),
-            ends_job: false,
+            ends_operation: false,
             opened: None,
         }
     }

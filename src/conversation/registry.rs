@@ -45,7 +45,7 @@ use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
 use super::closed_sessions::AllClosedSessions;
-use super::effect::Call;
+use super::effect::{Call, Fork};
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::usable_folder;
@@ -290,9 +290,9 @@ impl Registry {
         if let Call::Update {
             title: Some(title), ..
         }
-        | Call::Fork {
+        | Call::Fork(Fork {
             title: Some(title), ..
-        } = &call
+        }) = &call
         {
             check_title(title)?;
         }

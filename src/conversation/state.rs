@@ -20,13 +20,12 @@ use crate::agent::failure::{Failure, TurnSigns};
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, Resting};
-use crate::transcript::checkpoint::PlaceRef;
 
 use super::answer::{Caller, Request};
 use super::destination::Destination;
 use super::edit::Edit;
-use super::effect::{CallChange, Effects, Now, Part, Work};
-use super::error::{ConversationError, StoreFailure};
+use super::effect::{Effects, Fork, Now, Part, Work};
+use super::error::ConversationError;
 use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
 use super::work::Progress;
@@ -184,74 +183,87 @@ pub enum Session {
     Live(LiveSession),
 }
 
-/// Work that is done outside the state machine; one piece at a time.
+/// What the conversation does with the help of work outside the state machine. One at a time: the next begins when what
+/// this one has changed is on disk.
 #[derive(Debug)]
-pub struct Job<R> {
-    /// Distinguishes it from earlier ones, whose results come too late.
-    pub number: u64,
-    /// What it is.
-    pub kind: JobKind<R>,
-    /// What it begins with once the session is closed.
-    pub once_closed: Option<Work>,
+pub struct Operation<R> {
+    /// What it does.
+    pub kind: OperationKind,
+    /// Who made the call, if one began it.
+    pub caller: Caller<R>,
+    /// How far it has come.
+    pub stage: Stage,
+    /// Whether the turn that it was begun for was cancelled, and nobody else waited for it.
+    pub is_unwanted: bool,
 }
 
-/// What kind of work.
+/// What an operation does.
 #[derive(Debug)]
-pub enum JobKind<R> {
-    /// The ladder is being climbed.
-    Opening {
+pub enum OperationKind {
+    /// Climbs the ladder.
+    Open {
         /// The least fidelity that it was asked for.
         min_fidelity: Fidelity,
     },
-    /// A session that was opened, or a branch, is being written down.
-    Recording,
-    /// The transcript is being asked whether a prompt reached it: that of the turn whose agent died of this, or the one that
-    /// the conversation is to go on with.
-    Ascertaining(Option<Failure>),
-    /// A branch is being made.
-    Branching(Branching<R>),
-    /// The branch is being made and opened on which the prompt of this turn replaces an earlier one.
-    Editing(TurnId),
-    /// The lineage is being read for what to take back.
-    Undoing {
-        /// Who made the call.
-        caller: Caller<R>,
-        /// Where is noted how far it has come, where files have to go back.
-        progress: Arc<Progress>,
-    },
-    /// The files of the conversation go into another folder.
-    Moving {
-        /// Who made the call.
-        caller: Caller<R>,
-        /// Where it leads.
+    /// Asks the transcript whether it has a prompt: that of the turn whose agent died of this, or the one that the
+    /// conversation is to continue with.
+    Ascertain(Option<Failure>),
+    /// Makes a branch.
+    Branch(Fork),
+    /// Makes and opens the branch on which the prompt of this turn replaces an earlier one.
+    Edit(TurnId),
+    /// Reads the lineage for what to undo. The progress is that of the files, if they have to move back.
+    Undo(Arc<Progress>),
+    /// Moves the conversation's files to another folder.
+    Move {
+        /// Where they go.
         destination: Destination,
-        /// Whether it takes an earlier move back.
+        /// Whether it undoes an earlier move.
         undoes: bool,
     },
-    /// A repaired copy of the head is being made.
-    Repairing(Caller<R>),
-    /// A new conversation is being written down.
-    Creating(Box<CallChange<R>>),
-    /// What the last job made is being undone because it could not be recorded.
-    TakingBack {
-        /// Who made the call.
-        caller: Caller<R>,
-        /// Why it could not.
-        failure: StoreFailure,
-    },
-    /// The session is being closed, and then the chain is cleared.
-    Resetting(Caller<R>),
-    /// The session is being closed, and then the conversation is deleted.
-    Deleting(Caller<R>),
-    /// Settings are being applied to the open session.
-    Configuring {
-        /// Who made the call.
-        caller: Caller<R>,
+    /// Makes a repaired copy of the head.
+    Repair,
+    /// Clears the chain.
+    Reset,
+    /// Deletes the conversation.
+    Delete,
+    /// Applies settings to the open session.
+    Configure {
         /// The title that the same call gives.
         title: Option<String>,
-        /// The settings as they are to stand once the agent has taken them.
+        /// The settings as they are when the agent has taken them.
         settings: Box<Settings>,
     },
+}
+
+impl<R> Operation<R> {
+    /// Whether its session is being opened.
+    #[must_use]
+    pub fn is_climbing(&self) -> bool {
+        let opens = matches!(self.kind, OperationKind::Open { .. } | OperationKind::Edit(_));
+        opens && matches!(self.stage, Stage::Working(_))
+    }
+}
+
+/// How far an operation has come.
+#[derive(Debug)]
+pub enum Stage {
+    /// The session is being closed. Then this work begins, if there is any.
+    Closing(Option<Work>),
+    /// The work with this number is under way. The result of an earlier number comes too late.
+    Working(u64),
+    /// Its result is being written.
+    Writing,
+    /// Its result could not be written. The work with this number undoes what it has made.
+    TakingBack(u64),
+}
+
+impl Stage {
+    /// Whether the work with this number is under way.
+    #[must_use]
+    pub fn waits_for(&self, number: u64) -> bool {
+        matches!(self, Self::Working(job) | Self::TakingBack(job) if *job == number)
+    }
 }
 
 /// A session that is being closed.
@@ -261,21 +273,6 @@ pub struct Closing<R> {
     pub number: u64,
     /// Who waits for it.
     pub callers: Vec<Caller<R>>,
-}
-
-/// A branch that is being made.
-#[derive(Debug)]
-pub struct Branching<R> {
-    /// Who made the call.
-    pub caller: Caller<R>,
-    /// Whether the branch becomes the head of this conversation.
-    pub in_place: bool,
-    /// The folder of the branch.
-    pub cwd: String,
-    /// The title of the new conversation.
-    pub title: Option<String>,
-    /// The place of the fork, if the caller named one.
-    pub at: Option<PlaceRef>,
 }
 
 /// A call with an idempotency key that has not been answered yet, and who else waits for its answer.
@@ -302,12 +299,10 @@ pub struct Model<R> {
     pub turn: Option<Turn<R>>,
     /// Prompts that wait behind it. Each has its place on the record too; what has a place there and is not here is held.
     pub queue: VecDeque<Waiting<R>>,
-    /// Work outside the state machine.
-    pub job: Option<Job<R>>,
-    /// A session that is being closed. Another job may run at the same time, but no session is opened until it is closed.
+    /// What it does with the help of work outside the state machine.
+    pub op: Option<Operation<R>>,
+    /// A session that is being closed, also beside an operation. No session is opened until it is closed.
     pub closing: Option<Closing<R>>,
-    /// The climb that continues although the turn that started it was cancelled.
-    pub unwanted_climb: Option<u64>,
     /// Who waits for the session to be open, with the fidelity asked for.
     pub resume_waiters: Vec<(Caller<R>, Fidelity)>,
     /// Calls with an idempotency key that run now.
@@ -318,13 +313,9 @@ pub struct Model<R> {
     pub info: SessionInfo,
     /// How the record gets to disk.
     pub writer: Writer<R>,
-    /// Whether the conversation is being deleted.
-    pub deleting: bool,
-    /// Whether the conversation is on its way to another folder.
-    pub moving: bool,
-    /// Whether it waits to go there together with others, or for them.
+    /// Whether it takes nothing on, because it is to move together with others.
     pub held: bool,
-    /// Numbers the jobs.
+    /// Numbers the work outside the state machine.
     pub last_job: u64,
     /// Whether the daemon is stopping.
     pub stopping: bool,
@@ -347,14 +338,11 @@ impl<R> Model<R> {
             session: Session::Closed,
             turn: None,
             queue: VecDeque::new(),
-            job: None,
-            unwanted_climb: None,
+            op: None,
             resume_waiters: Vec::new(),
             open_requests: Vec::new(),
             due: None,
             info: SessionInfo::default(),
-            deleting: false,
-            moving: false,
             held: false,
             closing: None,
             last_job: 0,
@@ -379,12 +367,19 @@ impl<R> Model<R> {
                 ConversationState::Awaiting
             }
             Some(_) => ConversationState::Prompting,
-            None if self.moving || self.held => ConversationState::Moving,
+            None if self.is_leaving() => ConversationState::Moving,
             None => {
                 let is_unfinished = !self.record.interrupts.is_empty() || self.has_held();
                 resting_state(self.record.resting, is_unfinished)
             }
         }
+    }
+
+    /// Whether it is moving to another folder, or is held because it is to move.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        let kind = self.op.as_ref().map(|op| &op.kind);
+        self.held || matches!(kind, Some(OperationKind::Move { .. }))
     }
 
     /// The conversation as clients may know it now.
@@ -454,7 +449,7 @@ impl<R> Model<R> {
             && self.turn.is_none()
             && self.queue.is_empty()
             && self.due.is_none()
-            && self.job.is_none()
+            && self.op.is_none()
             && self.resume_waiters.is_empty()
             && self.closing.is_none()
             && self.writer.is_at_rest()

@@ -31,7 +31,7 @@ use crate::store::RequestRecord;
 use super::answer::{Answer, Caller, Request};
 use super::effect::{Disposition, Effect, Effects, Found, Input, Now, Work};
 use super::error::ConversationError;
-use super::state::{Branching, Job, JobKind, Model, Turn, TurnPhase};
+use super::state::{Model, Operation, OperationKind, Stage, Turn, TurnPhase};
 
 pub(super) use writing::REWRITE_AFTER_MS;
 
@@ -108,7 +108,7 @@ impl<R> Model<R> {
 
     /// Starts what has been waiting for its turn, when nothing is in its way.
     fn advance(&mut self) {
-        if self.job.is_some() || self.closing.is_some() || self.held {
+        if self.op.is_some() || self.closing.is_some() || self.held {
             return;
         }
         self.give_up_on_the_dying();
@@ -123,7 +123,7 @@ impl<R> Model<R> {
         if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {
             self.begin_continuation();
         }
-        if self.job.is_some() || self.advance_edit() {
+        if self.op.is_some() || self.advance_edit() {
             return;
         }
         let waits_for_session = self
@@ -136,14 +136,10 @@ impl<R> Model<R> {
         }
     }
 
-    /// Begins work outside, as the conversation's job.
-    fn start_job(&mut self, kind: JobKind<R>, work: Work) {
+    /// Begins an operation with its work outside.
+    fn start(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
         let number = self.begin_work(work);
-        self.job = Some(Job {
-            number,
-            kind,
-            once_closed: None,
-        });
+        self.occupy(kind, caller, Stage::Working(number));
     }
 
     /// Begins work outside. Returns the number under which its result comes back.
@@ -153,86 +149,64 @@ impl<R> Model<R> {
         self.last_job
     }
 
-    /// Lets no job begin until this one is taken off.
-    fn occupy(&mut self, kind: JobKind<R>) {
-        self.last_job += 1;
-        self.job = Some(Job {
-            number: self.last_job,
+    /// Lets no other operation begin until this one is over.
+    fn occupy(&mut self, kind: OperationKind, caller: Caller<R>, stage: Stage) {
+        self.op = Some(Operation {
             kind,
-            once_closed: None,
+            caller,
+            stage,
+            is_unwanted: false,
         });
     }
 
     /// The result of work outside. What nothing waits for any more is undone.
-    fn worked(&mut self, number: u64, found: Found) {
-        if let Found::Closed(remaining) = found {
+    fn worked(&mut self, number: u64, result: Result<Found, ConversationError>) {
+        if let Ok(Found::Closed(remaining)) = result {
             self.session_closed(number, remaining);
             return;
         }
-        match (self.finish_job(number), found) {
-            (Some(JobKind::Opening { .. }), Found::Opened(Ok(opened))) => self.opened(*opened),
-            (Some(JobKind::Opening { min_fidelity }), Found::Opened(Err(error))) => {
-                self.open_failed(min_fidelity, &error);
+        let Some(Operation { kind, caller, .. }) = self.op.take_if(|op| op.stage.waits_for(number)) else {
+            self.out.push(Effect::Dispose(Disposition::Drop));
+            return;
+        };
+        let found = match (result, &kind) {
+            (Ok(found), _) => found,
+            (Err(error), OperationKind::Open { min_fidelity }) => {
+                self.open_failed(*min_fidelity, &error);
+                return;
             }
-            (Some(JobKind::Branching(branching)), Found::Branched(Ok(branched))) => {
-                self.branched(branched, branching);
+            (Err(error), OperationKind::Edit(turn_id)) => {
+                if self.waits_for_edit(turn_id) {
+                    self.fail_unsent_turn(&error);
+                }
+                return;
             }
-            (Some(JobKind::Editing(turn_id)), Found::Edited(result)) => self.edit_made(&turn_id, result),
-            (Some(JobKind::Undoing { caller, progress }), Found::LookedBack(result)) => {
-                self.looked_back(result, caller, progress);
+            (Err(error), _) => {
+                self.answer(caller, Err(error));
+                return;
             }
-            (
-                Some(JobKind::Moving {
-                    caller,
-                    destination,
-                    undoes,
-                }),
-                Found::Moved(Ok(answer)),
-            ) => self.moved(answer, &destination, undoes, caller),
-            (Some(JobKind::Repairing(caller)), Found::Repaired(Ok((answer, made)))) => {
-                self.repaired(answer, made, caller);
+        };
+        match (kind, found) {
+            (OperationKind::Open { .. }, Found::Opened(opened)) => self.opened(*opened),
+            (OperationKind::Branch(fork), Found::Branched(branched)) => {
+                self.branched(branched, fork, caller);
             }
-            (Some(JobKind::Ascertaining(death)), Found::Ascertained(arrival)) => {
+            (OperationKind::Edit(turn_id), Found::Edited(edited)) => self.edit_made(&turn_id, *edited),
+            (OperationKind::Undo(progress), Found::LookedBack(undoing)) => {
+                self.looked_back(undoing, caller, progress);
+            }
+            (OperationKind::Move { destination, undoes }, Found::Moved(answer)) => {
+                self.moved(answer, destination, undoes, caller);
+            }
+            (OperationKind::Repair, Found::Repaired((answer, made))) => self.repaired(answer, made, caller),
+            (OperationKind::Ascertain(death), Found::Ascertained(arrival)) => {
                 self.ascertained(arrival, death);
             }
-            (
-                Some(JobKind::Configuring {
-                    caller,
-                    title,
-                    settings,
-                }),
-                Found::Configured(Ok(())),
-            ) => self.write_update(title, Some(settings), caller),
-            (Some(JobKind::Creating(change)), Found::Created(result)) => self.change_written(*change, result),
-            (Some(JobKind::TakingBack { caller, failure }), Found::TakenBack) => {
-                self.moving = false;
-                self.answer(caller, Err(ConversationError::StoreFailed(failure)));
-            }
-            (
-                Some(
-                    JobKind::Branching(Branching { caller, .. })
-                    | JobKind::Moving { caller, .. }
-                    | JobKind::Repairing(caller)
-                    | JobKind::Configuring { caller, .. },
-                ),
-                Found::Branched(Err(error))
-                | Found::Moved(Err(error))
-                | Found::Repaired(Err(error))
-                | Found::Configured(Err(error)),
-            ) => {
-                self.moving = false;
-                self.answer(caller, Err(error));
+            (OperationKind::Configure { title, settings }, Found::Configured) => {
+                self.write_update(title, Some(settings), caller);
             }
             _ => self.out.push(Effect::Dispose(Disposition::Drop)),
         }
-    }
-
-    /// Takes the job with this number off, or nothing when it is not the current one.
-    fn finish_job(&mut self, number: u64) -> Option<JobKind<R>> {
-        if self.job.as_ref().is_some_and(|job| job.number == number) {
-            return self.job.take().map(|job| job.kind);
-        }
-        None
     }
 
     /// Answers a call and everyone who asked the same with the same key.

@@ -21,6 +21,8 @@ pub struct Writer<R> {
     pub under_way: Option<UnderWay<R>>,
     /// The parts of the next write.
     pub next: Vec<WritePart<R>>,
+    /// A new conversation that is to be written, in a write of its own.
+    pub creation: Option<UnderWay<R>>,
     /// Entries for the next write that nothing waits for.
     pub unsaved: Ledger,
     /// Whether the record has changed since the last write began.
@@ -32,7 +34,7 @@ pub struct Writer<R> {
 /// A write that is under way.
 #[derive(Debug)]
 pub struct UnderWay<R> {
-    /// The record as it is written.
+    /// The record as it is written: that of the conversation, or of one that branches off it.
     pub record: ConversationRecord,
     /// What is written with it, and what waits for that.
     pub parts: Vec<WritePart<R>>,
@@ -46,6 +48,7 @@ impl<R> Writer<R> {
             on_disk,
             under_way: None,
             next: Vec::new(),
+            creation: None,
             unsaved: Ledger::default(),
             is_ahead: false,
             has_failed: false,
@@ -55,14 +58,19 @@ impl<R> Writer<R> {
     /// Whether everything is on disk.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.under_way.is_none() && self.next.is_empty() && self.unsaved.is_empty() && !self.is_ahead
+        let is_empty = self.next.is_empty() && self.creation.is_none() && self.unsaved.is_empty();
+        self.under_way.is_none() && is_empty && !self.is_ahead
     }
 
-    /// Begins a write of the record, if one is due and none is under way. Returns whether it did.
+    /// Begins a write, if one is due and none is under way. Returns whether it did.
     pub fn begin(&mut self, record: &mut ConversationRecord, now: Now) -> bool {
         let is_due = !self.next.is_empty() || self.is_ahead && !self.has_failed;
-        if self.under_way.is_some() || !is_due {
+        if self.under_way.is_some() || !is_due && self.creation.is_none() {
             return false;
+        }
+        self.under_way = self.creation.take();
+        if self.under_way.is_some() {
+            return true;
         }
         let mut parts = std::mem::take(&mut self.next);
         if parts.is_empty() {

@@ -28,7 +28,7 @@ use crate::conversation::deleting;
 use crate::conversation::effect::{
     Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Work,
 };
-use crate::conversation::error::StoreFailure;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
@@ -140,21 +140,16 @@ impl Actor {
                 let climb = climb.map_ok(|(opened, session)| (Box::new(opened), Resource::from(session)));
                 self.job = Some(Job::new(job, climb, Found::Opened));
             }
-            Work::Branch {
-                from,
-                at,
-                cwd,
-                busy,
-                min_fidelity,
-            } => {
+            Work::Branch { fork, from, busy } => {
                 let begun = self.begun("conversation/fork");
+                let record = self.model.record.clone();
                 let request = BranchRequest {
-                    record: self.model.record.clone(),
                     from,
-                    at,
-                    cwd,
+                    at: fork.at,
+                    cwd: fork.cwd.unwrap_or_else(|| record.cwd.clone()),
                     busy,
-                    min_fidelity,
+                    min_fidelity: fork.min_fidelity,
+                    record,
                     progress: begun.progress(),
                     closed: self.closed.clone(),
                 };
@@ -190,8 +185,7 @@ impl Actor {
                 neighbours,
                 progress,
             } => self.move_files(job, destination, neighbours, progress),
-            Work::Create(record, ledger) => self.create(job, *record, &ledger),
-            Work::TakeBack => self.take_back(job),
+            Work::TakeBack(failure) => self.take_back(job, failure),
             Work::Repair { progress } => self.repair(job, progress),
             Work::Ascertain(sent) => self.ascertain(job, *sent),
             Work::Configure(settings) => self.configure(job, *settings),
@@ -243,9 +237,9 @@ impl Actor {
     }
 
     /// Undoes what the last job made. The next one begins after that.
-    fn take_back(&mut self, job: u64) {
+    fn take_back(&mut self, job: u64, failure: StoreFailure) {
         let made = self.without_session();
-        let work = made.undo().map(|()| Found::TakenBack);
+        let work = made.undo().map(|()| Err(ConversationError::StoreFailed(failure)));
         self.job = Some(Job::finding(job, work).on_files(None));
     }
 
@@ -334,12 +328,6 @@ impl Actor {
         }));
     }
 
-    /// Writes a new conversation down.
-    fn create(&mut self, job: u64, record: ConversationRecord, ledger: &Ledger) {
-        let commit = self.commit(self.change(record, [ledger].into_iter()));
-        self.job = Some(Job::finding(job, commit.map(Found::Created)).on_files(None));
-    }
-
     /// A record with what goes down with it, as the store takes it.
     fn change<'a>(
         &self,
@@ -379,8 +367,8 @@ impl Actor {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let look = move || looking_back::look_back(&services, &record, session.as_ref());
         self.job = Some(Job::finding(job, async move {
-            let looked = tokio::task::spawn_blocking(look).await;
-            Found::LookedBack(looked.unwrap_or_else(|error| Err(error.into())))
+            let looked = tokio::task::spawn_blocking(look).await?;
+            looked.map(Found::LookedBack)
         }));
     }
 
@@ -430,7 +418,7 @@ impl Actor {
                 dead.stopped().await;
             }
             let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
-            Found::Ascertained(look.await.unwrap_or(Arrival::Unknown))
+            Ok(Found::Ascertained(look.await.unwrap_or(Arrival::Unknown)))
         }));
     }
 
@@ -504,7 +492,7 @@ impl Actor {
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
                 services.keeper.ask(keeping::Session::from(head), Depth::Packed);
             }
-            Found::Closed(remaining)
+            Ok(Found::Closed(remaining))
         }));
     }
 
@@ -528,13 +516,11 @@ impl Actor {
                 modes: modes.as_ref(),
                 config_options: options.as_ref(),
             };
-            let result = match services.agent(&agent) {
-                Ok(entry) => upstream::configure(&entry, &lease.calls(), &handle, &settings, known)
-                    .await
-                    .map_err(|error| conversation_error(&entry, &error)),
-                Err(error) => Err(error),
-            };
-            Found::Configured(result)
+            let entry = services.agent(&agent)?;
+            upstream::configure(&entry, &lease.calls(), &handle, &settings, known)
+                .await
+                .map_err(|error| conversation_error(&entry, &error))?;
+            Ok(Found::Configured)
         }));
     }
 

@@ -16,11 +16,11 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Call, CallChange, Deadline, Found, Input, Ledger, Milestone, WritePart};
+use crate::conversation::effect::{Call, CallChange, Deadline, Input, Ledger, Milestone, WritePart};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{end_failed_task, panic_text};
 use crate::conversation::services::{chain_text, now};
-use crate::conversation::state::{JobKind, Model};
+use crate::conversation::state::Model;
 use crate::conversation::transition::REWRITE_AFTER_MS;
 use crate::conversation::upstream::UncommittedCopy;
 use crate::store::Change;
@@ -220,10 +220,6 @@ impl Actor {
                 }
                 // A job that panicked has left nothing, or what the next start settles.
                 if let Ok(done) = AssertUnwindSafe(work).catch_unwind().await {
-                    let job = self.model.job.take().map(|job| job.kind);
-                    if let (Found::Created(Ok(())), Some(JobKind::Creating(change))) = (done.found, job) {
-                        self.tell_change(*change, &time::text(now()));
-                    }
                     self.made.files = done.made.files;
                     if let Some(copy) = done.made.copy {
                         copy.remove().await;
@@ -302,7 +298,7 @@ impl Actor {
     }
 
     fn tell_change(&mut self, change: CallChange<Reply>, at: &str) {
-        if change.ends_job {
+        if change.ends_operation {
             self.keep_move();
         }
         if let Answer::Forked(fork) = &change.answer

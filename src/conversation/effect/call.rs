@@ -12,6 +12,21 @@ use crate::conversation::work::Progress;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
+/// The branch that a caller asks for.
+#[derive(Clone, Debug)]
+pub struct Fork {
+    /// Whether the branch becomes the head of this conversation.
+    pub in_place: bool,
+    /// The place where the branch begins; the end of the head if none is given.
+    pub at: Option<PlaceRef>,
+    /// The branch's folder, already checked; that of the conversation if none is given.
+    pub cwd: Option<String>,
+    /// The title of the branch.
+    pub title: Option<String>,
+    /// The least fidelity that is acceptable.
+    pub min_fidelity: Fidelity,
+}
+
 /// What a caller can ask for.
 #[derive(Debug)]
 pub enum Call {
@@ -59,18 +74,7 @@ pub enum Call {
         expected_revision: Option<u64>,
     },
     /// Branch off.
-    Fork {
-        /// Whether the branch becomes the head of this conversation.
-        in_place: bool,
-        /// Where; the head where none is given.
-        at: Option<PlaceRef>,
-        /// The branch's folder, already checked.
-        cwd: Option<String>,
-        /// The new conversation's title.
-        title: Option<String>,
-        /// The least that the branch has to keep.
-        min_fidelity: Fidelity,
-    },
+    Fork(Fork),
     /// Replace an earlier prompt.
     Edit {
         /// The turn's id, minted by the caller of the state machine.

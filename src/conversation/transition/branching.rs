@@ -2,56 +2,43 @@
 
 use bridge_protocol::conversation::{BranchedVia, Conversation, ForkAnswer, Parent};
 use bridge_protocol::event::Event;
-use bridge_protocol::id::{ConversationId, UpstreamId};
+use bridge_protocol::id::{CheckpointId, ConversationId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Branched, CallChange, Disposition, Effect, Ledger, Opened, Work};
+use crate::conversation::effect::{Branched, CallChange, Disposition, Effect, Fork, Ledger, Opened, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::reported::hear;
-use crate::conversation::state::{Branching, JobKind, Model, Session, view_of_record};
+use crate::conversation::state::{Model, OperationKind, Session, view_of_record};
 use crate::store::{ConversationRecord, Resting};
 
 impl<R> Model<R> {
-    pub(super) fn fork(&mut self, branching: Branching<R>, min_fidelity: Fidelity) {
+    /// Makes a branch, unless something else has to end first.
+    pub(super) fn fork(&mut self, fork: Fork, caller: Caller<R>) {
         let busy = self.turn.is_some();
-        let refusal = if branching.in_place && busy {
+        let refusal = if fork.in_place && busy {
             Some(
                 "a turn is running; wait for its end or cancel it, or fork into a new conversation instead of in place",
             )
-        } else if self.job.is_some() || branching.in_place && self.closing.is_some() {
+        } else if self.op.is_some() || fork.in_place && self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None
         };
-        let from = match (refusal, &branching.at) {
+        let from = match (refusal, &fork.at) {
             (Some(refusal), _) => Err(ConversationError::Busy(refusal.to_owned())),
             (None, Some(at)) => Ok(Some(UpstreamId::new(at.upstream_id()))),
             (None, None) => self.head_to_branch(),
         };
-        let from = match from {
-            Ok(Some(from)) => from,
-            Ok(None) => {
-                self.fork_unprompted(branching);
-                return;
+        match from {
+            Ok(Some(from)) => {
+                let kind = OperationKind::Branch(fork.clone());
+                self.start(kind, caller, Work::Branch { fork, from, busy });
             }
-            Err(error) => {
-                self.answer(branching.caller, Err(error));
-                return;
-            }
-        };
-        let (at, cwd) = (branching.at.clone(), branching.cwd.clone());
-        self.start_job(
-            JobKind::Branching(branching),
-            Work::Branch {
-                from,
-                at,
-                cwd,
-                busy,
-                min_fidelity,
-            },
-        );
+            Ok(None) => self.fork_unprompted(fork, caller),
+            Err(error) => self.answer(caller, Err(error)),
+        }
     }
 
     /// The session of the head; none where the agent has never been sent anything.
@@ -72,82 +59,79 @@ impl<R> Model<R> {
     }
 
     /// There is nothing to branch from yet: a new conversation with the same settings.
-    fn fork_unprompted(&mut self, branching: Branching<R>) {
-        let Branching {
-            caller,
-            in_place,
-            cwd,
-            title,
-            ..
-        } = branching;
-        if in_place {
+    fn fork_unprompted(&mut self, fork: Fork, caller: Caller<R>) {
+        if fork.in_place {
             let error = ConversationError::Conflict(
                 "the conversation has never been prompted: there is nothing to branch from".to_owned(),
             );
             self.answer(caller, Err(error));
             return;
         }
-        let mut record = self.sibling(cwd, title);
-        record.parent = Some(Parent {
-            conversation_id: self.record.id,
-            checkpoint_id: None,
-        });
+        let record = self.sibling(&fork, None);
         let answer = Answer::Forked(Box::new(ForkAnswer {
             conversation: view_of_record(&record),
             link: None,
             fidelity: Fidelity::Full,
             via: Some(BranchedVia::Fresh),
         }));
-        let kept = self.done_request(caller.request.as_ref(), &answer);
         let change = CallChange {
             caller,
             answer,
             events: Vec::new(),
             before: None,
-            ends_job: true,
+            ends_operation: true,
             opened: None,
         };
-        self.create(record, Ledger::of_request(kept), change);
+        self.create(fork, record, Ledger::default(), change);
+    }
+
+    /// The folder of a branch.
+    fn cwd_of(&self, fork: &Fork) -> String {
+        fork.cwd.as_ref().unwrap_or(&self.record.cwd).clone()
     }
 
     /// A new conversation that is set up as this one is.
-    fn sibling(&self, cwd: String, title: Option<String>) -> ConversationRecord {
-        let mut record =
-            ConversationRecord::new(ConversationId::mint(), self.record.agent.clone(), cwd, self.now);
+    fn sibling(&self, fork: &Fork, checkpoint_id: Option<CheckpointId>) -> ConversationRecord {
+        let (agent, cwd) = (self.record.agent.clone(), self.cwd_of(fork));
+        let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, self.now);
         record.namespace.clone_from(&self.record.namespace);
-        record.title = title.unwrap_or_else(|| self.record.title.clone());
+        record.title = fork.title.as_ref().unwrap_or(&self.record.title).clone();
         record.settings = self.record.settings.clone();
+        record.parent = Some(Parent {
+            conversation_id: self.record.id,
+            checkpoint_id,
+        });
         record
     }
 
     /// A branch was made.
-    pub(super) fn branched(&mut self, branched: Branched, branching: Branching<R>) {
+    pub(super) fn branched(&mut self, branched: Branched, fork: Fork, caller: Caller<R>) {
         let (id, agent) = (branched.upstream_id.clone(), self.record.agent.clone());
         let link = NewLink {
             relation: Relation::Carries,
             from_upstream_id: Some(branched.from.clone()),
             from_checkpoint_id: branched.checkpoint.clone(),
             carried_turns: branched.turns,
-            ..NewLink::new(id, agent, branching.cwd.clone(), LinkReason::Forked)
+            ..NewLink::new(id, agent, self.cwd_of(&fork), LinkReason::Forked)
         };
-        if branching.in_place {
-            self.branch_in_place(branching, branched, link);
+        if fork.in_place {
+            self.branch_in_place(fork, caller, branched, link);
         } else {
-            self.branch_side_by_side(branching, branched, link);
+            self.branch_side_by_side(fork, caller, branched, link);
         }
     }
 
-    fn branch_in_place(&mut self, branching: Branching<R>, branched: Branched, link: NewLink) {
+    fn branch_in_place(&mut self, fork: Fork, caller: Caller<R>, branched: Branched, link: NewLink) {
         self.lose_session();
         let before = Some(Box::new(self.record.clone()));
-        let events = match branching.at {
+        let events = match fork.at {
             Some(_) => self.leave_history("fork"),
             None => Vec::new(),
         };
         let upstream = vec![link.upstream_id.clone()];
         let appended = self.record.chain.append(link, branched.fidelity, self.now);
-        self.record.cwd.clone_from(&branching.cwd);
-        if let Some(title) = &branching.title {
+        self.record.cwd = self.cwd_of(&fork);
+        if let Some(title) = &fork.title {
             self.record.title.clone_from(title);
         }
         hear_branch(&mut self.record, &branched);
@@ -170,7 +154,8 @@ impl<R> Model<R> {
             events,
             ..Ledger::default()
         };
-        self.write_end_of_job(ledger, branch_change(branching.caller, answer, branched, before));
+        let change = branch_change(caller, answer, branched, before);
+        self.write_result(OperationKind::Branch(fork), ledger, change);
     }
 
     /// Drops what belongs to the turns that are left: their interrupted prompt and their questions. A text that is
@@ -181,12 +166,8 @@ impl<R> Model<R> {
         self.drop_questions(by)
     }
 
-    fn branch_side_by_side(&mut self, branching: Branching<R>, branched: Branched, link: NewLink) {
-        let mut record = self.sibling(branching.cwd, branching.title);
-        record.parent = Some(Parent {
-            conversation_id: self.record.id,
-            checkpoint_id: branched.checkpoint.clone(),
-        });
+    fn branch_side_by_side(&mut self, fork: Fork, caller: Caller<R>, branched: Branched, link: NewLink) {
+        let mut record = self.sibling(&fork, branched.checkpoint.clone());
         let upstream = vec![link.upstream_id.clone()];
         let mut chain = Chain::default();
         let appended = chain.append(link, branched.fidelity, self.now);
@@ -198,26 +179,18 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         };
-        let change = branch_change(branching.caller, answer, branched, None);
-        let kept = self.done_request(change.caller.request.as_ref(), &change.answer);
+        let change = branch_change(caller, answer, branched, None);
         let ledger = Ledger {
             lineage: appended.entries,
             upstream,
-            requests: kept.into_iter().collect(),
             ..Ledger::default()
         };
-        self.create(record, ledger, change);
-    }
-
-    /// Writes a new conversation down.
-    fn create(&mut self, record: ConversationRecord, ledger: Ledger, change: CallChange<R>) {
-        let kind = JobKind::Creating(Box::new(change));
-        self.start_job(kind, Work::Create(Box::new(record), ledger));
+        self.create(fork, record, ledger, change);
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
     pub(super) fn handed_over(&mut self, opened: Opened) {
-        let is_free = self.session == Session::Closed && self.job.is_none() && self.closing.is_none();
+        let is_free = self.session == Session::Closed && self.op.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
             self.announce(opened);
         } else {
@@ -243,7 +216,7 @@ fn branch_change<R>(
         answer: Answer::Forked(Box::new(answer)),
         events: forked.into_iter().collect(),
         before,
-        ends_job: true,
+        ends_operation: true,
         opened: branched.open,
     }
 }

@@ -11,7 +11,7 @@ use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{Branching, JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OpenRequest, OperationKind, Session, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -30,7 +30,7 @@ impl<R> Model<R> {
                 Call::Prompt { .. }
                     | Call::Continue { .. }
                     | Call::Update { .. }
-                    | Call::Fork { .. }
+                    | Call::Fork(_)
                     | Call::Edit { .. }
                     | Call::Undo { .. }
                     | Call::Move { .. }
@@ -80,22 +80,7 @@ impl<R> Model<R> {
             } => {
                 self.update(title, settings, expected_revision, caller);
             }
-            Call::Fork {
-                in_place,
-                at,
-                cwd,
-                title,
-                min_fidelity,
-            } => {
-                let branching = Branching {
-                    caller,
-                    in_place,
-                    cwd: cwd.unwrap_or_else(|| self.record.cwd.clone()),
-                    title,
-                    at,
-                };
-                self.fork(branching, min_fidelity);
-            }
+            Call::Fork(fork) => self.fork(fork, caller),
             Call::Edit {
                 turn_id,
                 at,
@@ -137,10 +122,10 @@ impl<R> Model<R> {
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
-            Call::Reset => self.close_then(JobKind::Resetting, caller, false),
+            Call::Reset => self.close_then(OperationKind::Reset, caller, false),
             Call::Delete { transcripts } => {
                 let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(JobKind::Deleting, caller, delete);
+                self.close_then(OperationKind::Delete, caller, delete);
             }
         }
     }
@@ -153,14 +138,15 @@ impl<R> Model<R> {
                 at,
             });
         }
-        if self.deleting {
+        if self.is_deleting() {
             return Some(ConversationError::Busy(
                 "the conversation is being deleted".to_owned(),
             ));
         }
         let ends_something = matches!(call, Call::Cancel { .. } | Call::Respond { .. } | Call::Release);
-        let is_on_its_way = self.moving || self.held && !matches!(call, Call::Move { .. });
-        if is_on_its_way && !ends_something {
+        // A conversation is held for that move.
+        let may_move = self.op.is_none() && matches!(call, Call::Move { .. });
+        if self.is_leaving() && !may_move && !ends_something {
             return Some(ConversationError::Busy(
                 "the conversation is on its way to another folder; try again when it is there".to_owned(),
             ));
@@ -363,7 +349,7 @@ impl<R> Model<R> {
             self.write_update(title, None, caller);
             return;
         }
-        if self.job.is_some() || self.closing.is_some() {
+        if self.op.is_some() || self.closing.is_some() {
             let error =
                 ConversationError::Busy("the session is being opened or closed; try again".to_owned());
             self.answer(caller, Err(error));
@@ -374,12 +360,11 @@ impl<R> Model<R> {
             self.write_update(title, Some(settings), caller);
             return;
         }
-        let kind = JobKind::Configuring {
-            caller,
+        let kind = OperationKind::Configure {
             title,
             settings: settings.clone(),
         };
-        self.start_job(kind, Work::Configure(settings));
+        self.start(kind, caller, Work::Configure(settings));
     }
 
     /// Changes the record, writes it down and answers with it.

@@ -12,7 +12,7 @@ use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Arrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{JobKind, Model, OpenRequest, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OpenRequest, OperationKind, Session, Turn, TurnPhase};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
@@ -135,7 +135,7 @@ impl<R> Model<R> {
             .continuation
             .as_ref()
             .is_some_and(|continuation| continuation.at <= self.now);
-        if is_due && self.due.is_none() && self.record.deleted_at.is_none() && !self.deleting {
+        if is_due && self.due.is_none() && self.record.deleted_at.is_none() && !self.is_deleting() {
             self.due = Some(turn_id);
         }
     }
@@ -177,7 +177,11 @@ impl<R> Model<R> {
             return;
         };
         let sent = Box::new(cut.clone());
-        self.start_job(JobKind::Ascertaining(None), Work::Ascertain(sent));
+        self.start(
+            OperationKind::Ascertain(None),
+            Caller::none(),
+            Work::Ascertain(sent),
+        );
     }
 
     /// The transcript says whether it has the prompt.
@@ -369,7 +373,7 @@ impl<R> Model<R> {
         let pending = self.record.turn.as_ref();
         self.turn.as_ref().is_some_and(|turn| !shows(turn))
             && pending.is_some_and(|pending| pending.anchor.is_some() && pending.phase == Progress::Sent)
-            && self.job.is_none()
+            && self.op.is_none()
             && !self.stopping
     }
 
@@ -378,10 +382,8 @@ impl<R> Model<R> {
         let Some(sent) = self.record.turn.as_ref().map(CutPrompt::from) else {
             return;
         };
-        self.start_job(
-            JobKind::Ascertaining(Some(death)),
-            Work::Ascertain(Box::new(sent)),
-        );
+        let kind = OperationKind::Ascertain(Some(death));
+        self.start(kind, Caller::none(), Work::Ascertain(Box::new(sent)));
     }
 
     /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.

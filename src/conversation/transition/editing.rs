@@ -15,7 +15,7 @@ use crate::conversation::edit::{Edit, Edited, link_of};
 use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
+use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Turn, TurnPhase};
 use crate::conversation::work::Progress;
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
 use crate::transcript::checkpoint::PlaceRef;
@@ -76,14 +76,23 @@ impl<R> Model<R> {
         let Some(edit) = &turn.edit else { return true };
         let (at, min_fidelity) = (edit.at.clone(), turn.asked.min_fidelity);
         let turn_id = turn.asked.turn_id.clone();
-        self.start_job(JobKind::Editing(turn_id), Work::Edit { at, min_fidelity });
+        self.start(
+            OperationKind::Edit(turn_id),
+            Caller::none(),
+            Work::Edit { at, min_fidelity },
+        );
         true
     }
 
-    /// The branch is open, or there is none.
-    pub(super) fn edit_made(&mut self, turn_id: &TurnId, result: Result<Box<Edited>, ConversationError>) {
-        let is_it = |turn: &&Turn<R>| turn.asked.turn_id == *turn_id && turn.phase == TurnPhase::Waiting;
-        if self.turn.as_ref().filter(is_it).is_none() {
+    /// Whether the turn of an edit still waits for its branch.
+    pub(super) fn waits_for_edit(&self, turn_id: &TurnId) -> bool {
+        let waits = |turn: &Turn<R>| turn.asked.turn_id == *turn_id && turn.phase == TurnPhase::Waiting;
+        self.turn.as_ref().is_some_and(waits)
+    }
+
+    /// The branch is open.
+    pub(super) fn edit_made(&mut self, turn_id: &TurnId, edited: Edited) {
+        if !self.waits_for_edit(turn_id) {
             // It was cancelled meanwhile.
             self.out.push(Effect::Dispose(Disposition::Drop));
             return;
@@ -94,13 +103,7 @@ impl<R> Model<R> {
             fidelity,
             dropped,
             via,
-        } = match result {
-            Ok(edited) => *edited,
-            Err(error) => {
-                self.fail_unsent_turn(&error);
-                return;
-            }
-        };
+        } = edited;
         self.lose_session();
         self.out.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
@@ -224,27 +227,19 @@ impl<R> Model<R> {
             self.answer(caller, Err(busy));
             return;
         }
-        self.start_job(JobKind::Undoing { caller, progress }, Work::LookBack { session });
+        self.start(OperationKind::Undo(progress), caller, Work::LookBack { session });
     }
 
     /// The lineage was read.
     pub(super) fn looked_back(
         &mut self,
-        result: Result<Option<Undoing>, ConversationError>,
+        undoing: Option<Undoing>,
         caller: Caller<R>,
         progress: Arc<Progress>,
     ) {
-        let undoing = result.and_then(|undoing| {
-            undoing.ok_or_else(|| {
-                ConversationError::Conflict(
-                    "there is nothing to undo: each edit, fork in place, move and reset of the conversation was undone already, or there was none"
-                        .to_owned(),
-                )
-            })
-        });
         match undoing {
-            Ok(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller),
-            Ok(Undoing::Move { cwd }) => {
+            Some(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller),
+            Some(Undoing::Move { cwd }) => {
                 let destination = Destination::Folder(cwd);
                 let work = Work::Move {
                     destination: destination.clone(),
@@ -253,7 +248,13 @@ impl<R> Model<R> {
                 };
                 self.move_to(destination, true, work, caller);
             }
-            Err(error) => self.answer(caller, Err(error)),
+            None => {
+                let error = ConversationError::Conflict(
+                    "there is nothing to undo: each edit, fork in place, move and reset of the conversation was undone already, or there was none"
+                        .to_owned(),
+                );
+                self.answer(caller, Err(error));
+            }
         }
     }
 

@@ -166,7 +166,7 @@ impl<R> Model<R> {
             self.answer(caller, Err(ConversationError::ShuttingDown));
             return;
         }
-        if self.held || self.moving {
+        if self.is_leaving() {
             let why =
                 "the conversation is on its way to another folder; answer this question when it is there";
             let error = ConversationError::Busy(why.to_owned());

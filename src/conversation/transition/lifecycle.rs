@@ -8,7 +8,7 @@ use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Branching, Closing, Job, JobKind, Model, Session, TurnPhase};
+use crate::conversation::state::{Closing, Model, Operation, OperationKind, Session, Stage, TurnPhase};
 use crate::store::{Reported, Resting};
 
 impl<R> Model<R> {
@@ -22,7 +22,7 @@ impl<R> Model<R> {
         }
         if let Some(closing) = &mut self.closing {
             closing.callers.push(caller);
-        } else if self.job.is_some() {
+        } else if self.op.is_some() {
             let error = ConversationError::Busy("the session is being opened; try again".to_owned());
             self.answer(caller, Err(error));
         } else if self.session == Session::Closed {
@@ -49,11 +49,11 @@ impl<R> Model<R> {
         !self.can_reopen() && self.record.chain.head().is_some_and(|head| head.written)
     }
 
-    /// Why nothing else can be done with the session now: because a turn runs, in these words, or because of a job.
+    /// Why nothing else can be done with the session now: because a turn runs, in these words, or because of an operation.
     pub(super) fn busy_with(&self, turn: &str) -> Option<ConversationError> {
         let why = if self.turn.is_some() {
             turn
-        } else if self.job.is_some() || self.closing.is_some() {
+        } else if self.op.is_some() || self.closing.is_some() {
             "the session is being opened, closed or branched; try again when that is done"
         } else {
             return None;
@@ -62,19 +62,12 @@ impl<R> Model<R> {
     }
 
     /// Closes the session and then clears the chain or deletes the conversation.
-    pub(super) fn close_then(
-        &mut self,
-        kind: fn(Caller<R>) -> JobKind<R>,
-        caller: Caller<R>,
-        delete_transcripts: bool,
-    ) {
+    pub(super) fn close_then(&mut self, kind: OperationKind, caller: Caller<R>, delete_transcripts: bool) {
         if let Some(busy) = self.busy_with("a turn is running; cancel it first") {
             self.answer(caller, Err(busy));
             return;
         }
-        let kind = kind(caller);
-        self.deleting = matches!(kind, JobKind::Deleting(_));
-        self.occupy(kind);
+        self.occupy(kind, caller, Stage::Closing(None));
         if self.session == Session::Closed && !delete_transcripts {
             self.begin_once_closed(Vec::new());
         } else {
@@ -82,17 +75,20 @@ impl<R> Model<R> {
         }
     }
 
-    /// Begins work with the transcripts as the conversation's job, once the session is closed.
-    pub(super) fn start_once_closed(&mut self, kind: JobKind<R>, work: Work) {
+    /// Begins an operation whose work is with the transcripts, once the session is closed.
+    pub(super) fn start_once_closed(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
         if self.session == Session::Closed {
-            self.start_job(kind, work);
+            self.start(kind, caller, work);
             return;
         }
-        self.occupy(kind);
-        if let Some(job) = &mut self.job {
-            job.once_closed = Some(work);
-        }
+        self.occupy(kind, caller, Stage::Closing(Some(work)));
         self.begin_close(Vec::new(), false);
+    }
+
+    /// Whether the session is being closed so that the conversation is deleted.
+    pub(super) fn is_deleting(&self) -> bool {
+        let kind = self.op.as_ref().map(|op| &op.kind);
+        matches!(kind, Some(OperationKind::Delete))
     }
 
     pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool) {
@@ -163,7 +159,7 @@ impl<R> Model<R> {
 
     fn is_quiet(&self) -> bool {
         let idle = self.turn.is_none() && self.queue.is_empty();
-        idle && self.job.is_none() && self.closing.is_none() && self.due.is_none()
+        idle && self.op.is_none() && self.closing.is_none() && self.due.is_none()
     }
 
     /// Whether a question waits in the open session.
@@ -190,14 +186,17 @@ impl<R> Model<R> {
 
     /// Begins with what waited for the session to be closed. These transcripts were to be deleted and still exist.
     fn begin_once_closed(&mut self, remaining: Vec<RemainingTranscript>) {
-        let Some(mut job) = self.job.take() else { return };
-        if let Some(work) = job.once_closed.take() {
-            self.out.push(Effect::Work(job.number, work));
-            self.job = Some(job);
+        let waits = |op: &mut Operation<R>| matches!(op.stage, Stage::Closing(_));
+        let Some(op) = self.op.take_if(waits) else {
+            return;
+        };
+        let caller = op.caller;
+        if let Stage::Closing(Some(work)) = op.stage {
+            self.start(op.kind, caller, work);
             return;
         }
-        match job.kind {
-            JobKind::Resetting(caller) => {
+        match op.kind {
+            OperationKind::Reset => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = Resting::Idle;
@@ -220,7 +219,7 @@ impl<R> Model<R> {
                 };
                 self.write_change(ledger, change);
             }
-            JobKind::Deleting(caller) => {
+            OperationKind::Delete => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
@@ -238,7 +237,8 @@ impl<R> Model<R> {
                 };
                 self.write_change(ledger, change);
             }
-            _ => self.job = Some(job),
+            // The others have work to begin.
+            _ => {}
         }
     }
 
@@ -282,23 +282,21 @@ impl<R> Model<R> {
         for (caller, _) in std::mem::take(&mut self.resume_waiters) {
             self.answer(caller, Err(ConversationError::ShuttingDown));
         }
-        match self.job.take() {
-            Some(Job {
-                kind: JobKind::Opening { .. } | JobKind::Editing(_),
-                ..
-            }) => self.out.push(Effect::AbandonJob),
-            Some(Job {
-                kind:
-                    JobKind::Branching(Branching { caller, .. })
-                    | JobKind::Configuring { caller, .. }
-                    | JobKind::Undoing { caller, .. },
-                ..
-            }) => {
-                self.out.push(Effect::AbandonJob);
-                self.answer(caller, Err(ConversationError::ShuttingDown));
-            }
-            // The other jobs end soon: a write when the disk has it, work on files when its progress is ended.
-            other => self.job = other,
+        // The others end soon: a write when the disk has it, work on files when its progress is ended.
+        let is_abandoned = |op: &mut Operation<R>| {
+            let has_nothing_in_place = matches!(
+                op.kind,
+                OperationKind::Open { .. }
+                    | OperationKind::Edit(_)
+                    | OperationKind::Branch(_)
+                    | OperationKind::Configure { .. }
+                    | OperationKind::Undo(_)
+            );
+            has_nothing_in_place && matches!(op.stage, Stage::Working(_))
+        };
+        if let Some(op) = self.op.take_if(is_abandoned) {
+            self.out.push(Effect::AbandonJob);
+            self.answer(op.caller, Err(ConversationError::ShuttingDown));
         }
         match self.turn.as_ref().map(|turn| turn.phase) {
             Some(TurnPhase::Waiting) => {

@@ -8,7 +8,7 @@ use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::{CallChange, Ledger, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{JobKind, Model, Session};
+use crate::conversation::state::{Model, OperationKind, Session};
 
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
@@ -38,13 +38,7 @@ impl<R> Model<R> {
             self.answer_change(caller, answer, before);
             return;
         }
-        self.moving = true;
-        let kind = JobKind::Moving {
-            caller,
-            destination,
-            undoes,
-        };
-        self.start_once_closed(kind, work);
+        self.start_once_closed(OperationKind::Move { destination, undoes }, caller, work);
     }
 
     /// Why the session cannot be closed for something to be done with its transcript.
@@ -54,7 +48,7 @@ impl<R> Model<R> {
         let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
         let refusal = if is_going_on {
             Some("a turn is running; wait for its end, or cancel it")
-        } else if self.job.is_some() || self.closing.is_some() {
+        } else if self.op.is_some() || self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else if self.asks() {
             Some("a question waits for its answer; give one first")
@@ -77,7 +71,7 @@ impl<R> Model<R> {
     pub(super) fn moved(
         &mut self,
         answer: MoveAnswer,
-        destination: &Destination,
+        destination: Destination,
         undoes: bool,
         caller: Caller<R>,
     ) {
@@ -119,6 +113,6 @@ impl<R> Model<R> {
             lineage: moved.entries,
             ..Ledger::default()
         };
-        self.write_end_of_job(ledger, change);
+        self.write_result(OperationKind::Move { destination, undoes }, ledger, change);
     }
 }

@@ -9,7 +9,7 @@ use bridge_protocol::link::{LinkReason, Relation, RollCause};
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{CallChange, Ledger, RepairedHead, Work};
-use crate::conversation::state::{JobKind, Model};
+use crate::conversation::state::{Model, OperationKind};
 use crate::conversation::work::Progress;
 use crate::store::Resting;
 
@@ -18,7 +18,7 @@ impl<R> Model<R> {
     pub(super) fn repair(&mut self, progress: Arc<Progress>, caller: Caller<R>) {
         match self.refuses_to_leave_agent("be repaired") {
             Some(refusal) => self.answer(caller, Err(refusal)),
-            None => self.start_once_closed(JobKind::Repairing(caller), Work::Repair { progress }),
+            None => self.start_once_closed(OperationKind::Repair, caller, Work::Repair { progress }),
         }
     }
 
@@ -74,6 +74,10 @@ impl<R> Model<R> {
             events: vec![rolled],
             ..Ledger::default()
         };
-        self.write_end_of_job(ledger, CallChange::new(caller, answer, before));
+        self.write_result(
+            OperationKind::Repair,
+            ledger,
+            CallChange::new(caller, answer, before),
+        );
     }
 }

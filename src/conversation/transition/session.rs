@@ -5,13 +5,13 @@ use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Resumed, RollCause, V
 use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
-use crate::conversation::answer::Answer;
+use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{
     Deadline, Disposition, Effect, Effects, Ledger, Milestone, Now, Opened, Work,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
-use crate::conversation::state::{JobKind, LiveSession, Model, Session, Turn, TurnPhase};
+use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Stage, Turn, TurnPhase};
 use crate::store::{Anchor, ConversationRecord, Resting};
 
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
@@ -80,7 +80,7 @@ impl<R> Model<R> {
             by_itself,
             apart: continuation.is_some_and(|continuation| continuation.apart),
         };
-        self.start_job(JobKind::Opening { min_fidelity }, work);
+        self.start(OperationKind::Open { min_fidelity }, Caller::none(), work);
     }
 
     /// The turn that waits for its session.
@@ -98,11 +98,11 @@ impl<R> Model<R> {
     /// The turn that waited for the climb is cancelled: with nobody else there who waits, the agent gets as long to come to an
     /// end with it as with a cancelled turn.
     pub(super) fn spare_climb(&mut self) {
-        if let Some(job) = &self.job
-            && let JobKind::Opening { .. } | JobKind::Editing(_) = job.kind
+        if let Some(op) = &mut self.op
+            && op.is_climbing()
             && self.resume_waiters.is_empty()
         {
-            self.unwanted_climb = Some(job.number);
+            op.is_unwanted = true;
             self.out
                 .push(Effect::Arm(Deadline::Climb, self.rules.cancel_grace_ms));
         }
@@ -110,10 +110,9 @@ impl<R> Model<R> {
 
     /// The climb that was cancelled has not ended. Who has come since then gets one of their own.
     pub(super) fn give_up_climb(&mut self) {
-        let unwanted = self.unwanted_climb.take();
-        match unwanted.and_then(|number| self.finish_job(number)) {
+        match self.op.take_if(|op| op.is_unwanted && op.is_climbing()) {
             // What it comes to is closed and removed.
-            Some(JobKind::Editing(_)) => self.out.push(Effect::AbandonJob),
+            Some(op) if matches!(op.kind, OperationKind::Edit(_)) => self.out.push(Effect::AbandonJob),
             Some(_) => self.out.push(Effect::GiveUpClimb),
             None => {}
         }
@@ -176,7 +175,8 @@ impl<R> Model<R> {
             opened.config_options.as_ref(),
         );
         self.touch();
-        self.occupy(JobKind::Recording);
+        let kind = OperationKind::Open { min_fidelity: wanted };
+        self.occupy(kind, Caller::none(), Stage::Writing);
         let milestone = Milestone::SessionOpened(Box::new(opened));
         self.write(ledger, milestone);
     }
@@ -188,7 +188,7 @@ impl<R> Model<R> {
 
     /// The link is on disk: use the session.
     pub(super) fn session_recorded(&mut self, opened: Opened, result: Result<(), StoreFailure>) {
-        self.end_recording();
+        self.end_written_operation();
         if let Err(error) = result {
             // The link goes out with the next write.
             self.out.push(Effect::Dispose(Disposition::Leave));

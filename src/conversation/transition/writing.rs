@@ -4,10 +4,10 @@ use bridge_protocol::event::Event;
 
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{
-    CallChange, Deadline, Disposition, Effect, Ledger, Milestone, Work, WritePart,
+    CallChange, Deadline, Disposition, Effect, Fork, Ledger, Milestone, Work, WritePart,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::state::{JobKind, Model};
+use crate::conversation::state::{Model, Operation, OperationKind, Stage};
 use crate::conversation::writer::UnderWay;
 use crate::store::ConversationRecord;
 
@@ -46,23 +46,45 @@ impl<R> Model<R> {
     }
 
     /// Writes down what a call has changed.
-    pub(super) fn write_change(&mut self, mut ledger: Ledger, change: CallChange<R>) {
-        let done = self.done_request(change.caller.request.as_ref(), &change.answer);
-        ledger.requests.extend(done);
-        self.write(ledger, Milestone::Changed(Box::new(change)));
+    pub(super) fn write_change(&mut self, ledger: Ledger, change: CallChange<R>) {
+        let part = self.change_part(ledger, change);
+        self.writer.add(part);
     }
 
-    /// Writes a change that records what the job made. No other job begins before the write ends, because what it made would
-    /// replace this.
-    pub(super) fn write_end_of_job(&mut self, ledger: Ledger, mut change: CallChange<R>) {
-        change.ends_job = true;
-        self.occupy(JobKind::Recording);
+    /// Writes the conversation that a fork has made.
+    pub(super) fn create(
+        &mut self,
+        fork: Fork,
+        record: ConversationRecord,
+        ledger: Ledger,
+        mut change: CallChange<R>,
+    ) {
+        change.ends_operation = true;
+        self.occupy(OperationKind::Branch(fork), Caller::none(), Stage::Writing);
+        let parts = vec![self.change_part(ledger, change)];
+        self.writer.creation = Some(UnderWay { record, parts });
+    }
+
+    fn change_part(&self, mut ledger: Ledger, change: CallChange<R>) -> WritePart<R> {
+        let done = self.done_request(change.caller.request.as_ref(), &change.answer);
+        ledger.requests.extend(done);
+        WritePart {
+            ledger,
+            milestone: Milestone::Changed(Box::new(change)),
+        }
+    }
+
+    /// Writes the result of an operation. No other one begins before the write ends, because what it made would replace
+    /// this.
+    pub(super) fn write_result(&mut self, kind: OperationKind, ledger: Ledger, mut change: CallChange<R>) {
+        change.ends_operation = true;
+        self.occupy(kind, Caller::none(), Stage::Writing);
         self.write_change(ledger, change);
     }
 
-    /// What was being written down for the job is on disk, or could not be written.
-    pub(super) fn end_recording(&mut self) {
-        self.job.take_if(|job| matches!(job.kind, JobKind::Recording));
+    /// Ends the operation whose result is on disk, or could not be written.
+    pub(super) fn end_written_operation(&mut self) -> Option<Operation<R>> {
+        self.op.take_if(|op| matches!(op.stage, Stage::Writing))
     }
 
     /// The write is over: whatever waited for it continues.
@@ -70,14 +92,17 @@ impl<R> Model<R> {
         let Some(UnderWay { record, mut parts }) = self.writer.under_way.take() else {
             return;
         };
-        if result.is_ok() {
-            self.writer.on_disk = record;
-        } else {
-            // The newest change first, so that each one finds the record as it left it.
-            parts.iter_mut().rev().for_each(|part| self.take_back(part));
-            self.writer.is_ahead = true;
-            self.writer.has_failed = true;
-            self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+        match (result, record.id == self.record.id) {
+            (Ok(()), true) => self.writer.on_disk = record,
+            (Err(_), true) => {
+                // The newest change first, so that each one finds the record as it left it.
+                parts.iter_mut().rev().for_each(|part| self.take_back(part));
+                self.writer.is_ahead = true;
+                self.writer.has_failed = true;
+                self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+            }
+            (Ok(()), false) => {}
+            (Err(_), false) => parts.iter_mut().for_each(|part| part.ledger = Ledger::default()),
         }
         for WritePart { ledger, milestone } in parts {
             match result {
@@ -137,31 +162,32 @@ impl<R> Model<R> {
         self.writer.unsaved.append(ledger);
     }
 
-    /// What a call has changed is on disk, or could not be written: what the job made for it is kept or undone, and the call is
+    /// What a call has changed is on disk, or could not be written: what was made for it is kept or undone, and the call is
     /// answered.
-    pub(super) fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
+    fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
         let CallChange {
             caller,
             answer,
             events,
             before,
-            ends_job,
+            ends_operation,
             opened,
         } = change;
-        if ends_job {
-            self.end_recording();
-        }
+        let op = match ends_operation {
+            true => self.end_written_operation(),
+            false => None,
+        };
         if let Err(failure) = result {
-            let is_taken_back = before.is_none();
-            if ends_job && is_taken_back {
-                self.start_job(JobKind::TakingBack { caller, failure }, Work::TakeBack);
-                return;
+            match op {
+                // The record is as it was before.
+                Some(op) if before.is_none() => {
+                    let number = self.begin_work(Work::TakeBack(failure));
+                    self.occupy(op.kind, caller, Stage::TakingBack(number));
+                    return;
+                }
+                Some(_) => self.out.push(Effect::Dispose(Disposition::Leave)),
+                None => {}
             }
-            if ends_job {
-                self.out.push(Effect::Dispose(Disposition::Leave));
-                self.moving = false;
-            }
-            self.deleting &= !matches!(answer, Answer::Deleted(_));
             self.answer(caller, Err(ConversationError::StoreFailed(failure)));
             return;
         }
@@ -173,9 +199,8 @@ impl<R> Model<R> {
             self.out.push(Effect::Announce(Box::new(branch.clone())));
         }
         events.into_iter().for_each(|event| self.out.emit(event));
-        if ends_job {
+        if ends_operation {
             self.out.push(Effect::Dispose(Disposition::Keep));
-            self.moving = false;
         }
         match (branch, opened) {
             (Some(branch), Some(opened)) => self.out.push(Effect::HandOver(branch.id, opened)),

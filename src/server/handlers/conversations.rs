@@ -16,7 +16,7 @@ use super::parameters::{
 };
 use super::{Act, Daemon, Outcome, handlers, read};
 use crate::conversation::answer::Request;
-use crate::conversation::effect::Call;
+use crate::conversation::effect::{self, Call};
 use crate::conversation::folder::{usable_folder, wanted_folder};
 use crate::conversation::registry::Filter;
 
@@ -127,13 +127,13 @@ handlers! {
 
     Fork(self, params, request) {
         check_fidelity(params.min_fidelity)?;
-        let call = Call::Fork {
+        let call = Call::Fork(effect::Fork {
             in_place: params.in_place,
             at: params.at.map(|at| place(&at)).transpose()?,
             cwd: params.cwd.map(|cwd| usable_folder("cwd", &cwd)).transpose()?,
             title: params.title,
             min_fidelity: params.min_fidelity,
-        };
+        });
         self.call(&params.conversation_id, call, request).await
     }
 

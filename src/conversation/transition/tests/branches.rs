@@ -8,7 +8,7 @@ use super::continuing::{self, due_at};
 use super::outside::{agent_error, open_branch};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::Call;
+use crate::conversation::effect::{Call, Fork};
 
 #[test]
 fn side_by_side_is_a_new_conversation_and_leaves_this_one_alone() {
@@ -318,13 +318,13 @@ fn in_place_cwd_and_title_are_the_branchs() {
     let mut world = World::live();
     let cwd = "/home/u/other".to_owned();
     world.call(
-        Call::Fork {
+        Call::Fork(Fork {
             at: None,
             in_place: true,
             cwd: Some(cwd.clone()),
             title: Some("Other".to_owned()),
             min_fidelity: Fidelity::Text,
-        },
+        }),
         None,
     );
     world.branches("s2");

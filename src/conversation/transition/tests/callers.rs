@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::world::World;
 use crate::conversation::answer::{FINGERPRINT_VERSION, Request};
 use crate::conversation::destination::Destination;
-use crate::conversation::effect::{Call, Input};
+use crate::conversation::effect::{Call, Fork, Input};
 use crate::conversation::work::Works;
 use crate::store::RequestId;
 use crate::transcript::moving::SharedNeighbours;
@@ -171,13 +171,13 @@ impl World {
 
     pub(super) fn fork_at(&mut self, in_place: bool, at: Option<&str>) -> u32 {
         self.call(
-            Call::Fork {
+            Call::Fork(Fork {
                 in_place,
                 at: at.map(|at| at.parse().expect("a place")),
                 cwd: None,
                 title: None,
                 min_fidelity: Fidelity::Text,
-            },
+            }),
             None,
         )
     }

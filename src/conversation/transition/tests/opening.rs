@@ -232,12 +232,12 @@ fn the_result_of_an_abandoned_climb_changes_nothing() {
     let late = opened("s9", Via::Copied, Fidelity::Full, None);
     world.apply(Input::Worked {
         job: abandoned,
-        found: Found::Opened(Ok(Box::new(late))),
+        found: Ok(Found::Opened(Box::new(late))),
     });
     world.expect(&[]);
     world.apply(Input::Worked {
         job: abandoned,
-        found: Found::Opened(Err(agent_error())),
+        found: Err(agent_error()),
     });
     world.expect(&[]);
     assert_eq!(world.chain(), ["s1"]);
@@ -397,7 +397,7 @@ fn a_session_that_is_handed_over_during_a_climb_does_not_end_the_climb() {
     world.prompt("second");
     world.forget_log();
     world.takes_over(opened("s1", Via::Fresh, Fidelity::Full, None));
-    let climbing = world.model.job.is_some();
+    let climbing = world.model.op.is_some();
     assert!(
         !(climbing && world.log().contains(&"abandon".to_owned())),
         "nobody will answer the climb's job"

@@ -12,7 +12,7 @@ use super::world::World;
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part, RepairedHead};
-use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
 
@@ -72,7 +72,7 @@ impl World {
         self.arrives(&opened.upstream_id);
         self.apply(Input::Worked {
             job,
-            found: Found::Opened(Ok(Box::new(opened))),
+            found: Ok(Found::Opened(Box::new(opened))),
         });
     }
 
@@ -80,7 +80,7 @@ impl World {
         let job = self.job.take().expect("no climb was asked for");
         self.apply(Input::Worked {
             job,
-            found: Found::Opened(Err(error)),
+            found: Err(error),
         });
     }
 
@@ -98,7 +98,7 @@ impl World {
         }
         self.apply(Input::Worked {
             job,
-            found: Found::Branched(result),
+            found: result.map(Found::Branched),
         });
     }
 
@@ -108,20 +108,19 @@ impl World {
         if let Ok(edited) = &result {
             self.arrives(&edited.opened.upstream_id);
         }
-        let result = result.map(Box::new);
         self.apply(Input::Worked {
             job,
-            found: Found::Edited(result),
+            found: result.map(|edited| Found::Edited(Box::new(edited))),
         });
     }
 
     /// The lineage is read for what to take back.
     pub(super) fn looks_back(&mut self) {
         let job = self.job.take().expect("nobody wants to undo");
-        let result = Ok(undoing(&self.disk.lineage, self.model.record.chain.links()));
+        let found = undoing(&self.disk.lineage, self.model.record.chain.links());
         self.apply(Input::Worked {
             job,
-            found: Found::LookedBack(result),
+            found: Ok(Found::LookedBack(found)),
         });
     }
 
@@ -135,7 +134,7 @@ impl World {
         }
         self.apply(Input::Worked {
             job,
-            found: Found::LookedBack(Ok(found)),
+            found: Ok(Found::LookedBack(found)),
         });
     }
 
@@ -144,7 +143,7 @@ impl World {
         let job = self.closing.take().expect("no closing was asked for");
         self.apply(Input::Worked {
             job,
-            found: Found::Closed(Vec::new()),
+            found: Ok(Found::Closed(Vec::new())),
         });
     }
 
@@ -159,7 +158,7 @@ impl World {
         });
         self.apply(Input::Worked {
             job,
-            found: Found::Moved(result),
+            found: result.map(Found::Moved),
         });
     }
 
@@ -188,7 +187,7 @@ impl World {
         });
         self.apply(Input::Worked {
             job,
-            found: Found::Repaired(result),
+            found: result.map(Found::Repaired),
         });
     }
 
@@ -197,7 +196,7 @@ impl World {
         let job = self.job.take().expect("nothing was to be taken back");
         self.apply(Input::Worked {
             job,
-            found: Found::TakenBack,
+            found: Err(ConversationError::StoreFailed("disk full".to_owned().into())),
         });
     }
 
@@ -205,7 +204,7 @@ impl World {
         let job = self.job.take().expect("no settings were to be applied");
         self.apply(Input::Worked {
             job,
-            found: Found::Configured(result),
+            found: result.map(|()| Found::Configured),
         });
     }
 
@@ -226,23 +225,13 @@ impl World {
         if let Some(record) = write.record {
             self.disk.record = Some(record);
         }
-        self.written(write.job, Ok(()));
+        self.apply(Input::Written(Ok(())));
     }
 
     /// The oldest write that is under way fails.
     pub(super) fn write_fails(&mut self) {
-        let write = self.writes.pop_front().expect("nothing is being written");
-        self.written(write.job, Err("disk full".to_owned().into()));
-    }
-
-    fn written(&mut self, job: Option<u64>, result: Result<(), StoreFailure>) {
-        self.apply(match job {
-            Some(job) => Input::Worked {
-                job,
-                found: Found::Created(result),
-            },
-            None => Input::Written(result),
-        });
+        self.writes.pop_front().expect("nothing is being written");
+        self.apply(Input::Written(Err("disk full".to_owned().into())));
     }
 
     /// Everything that is being written arrives, and from here on at once.
@@ -392,7 +381,7 @@ impl World {
         let job = self.job.take().expect("nothing was asked of the transcript");
         self.apply(Input::Worked {
             job,
-            found: Found::Ascertained(arrival),
+            found: Ok(Found::Ascertained(arrival)),
         });
     }
 

@@ -217,10 +217,10 @@ proptest! {
                 0 => {
                     world.prompt("hello");
                 }
-                1 => world.apply(Input::Worked { job, found: Found::Opened(Err(refused())) }),
-                2 => world.apply(Input::Worked { job, found: Found::Branched(Ok(branch("s1"))) }),
-                3 => world.apply(Input::Worked { job, found: Found::Closed(Vec::new()) }),
-                4 => world.apply(Input::Worked { job, found: Found::Configured(Ok(())) }),
+                1 => world.apply(Input::Worked { job, found: Err(refused()) }),
+                2 => world.apply(Input::Worked { job, found: Ok(Found::Branched(branch("s1"))) }),
+                3 => world.apply(Input::Worked { job, found: Ok(Found::Closed(Vec::new())) }),
+                4 => world.apply(Input::Worked { job, found: Ok(Found::Configured) }),
                 5 => world.apply(Input::PromptAnswered { answer: Ok(RawJson::from(json!("what?"))), in_company: false }),
                 6 => world.apply(Input::PromptAnswered { answer: Err(RawJson::from(json!([]))), in_company: false }),
                 7 => world.withdraws("q1"),

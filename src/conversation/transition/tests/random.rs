@@ -15,7 +15,7 @@ use super::words::word;
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
 use crate::conversation::effect::{Arrival, Call, Deadline, Input};
-use crate::conversation::state::{JobKind, Session, TurnPhase};
+use crate::conversation::state::{OperationKind, Session, Stage, TurnPhase};
 use crate::store::Anchor;
 
 /// A world with what the random steps need to know of it, and what was seen of each turn.
@@ -217,10 +217,15 @@ impl Run {
         if world.job.is_none() {
             return;
         }
-        match world.model.job.as_ref().map(|job| &job.kind) {
-            Some(JobKind::Opening { .. }) if !well && way < 2 => world.climb_fails(not_resumable()),
-            Some(JobKind::Opening { .. }) if !well => world.climb_fails(agent_error()),
-            Some(JobKind::Opening { min_fidelity }) => {
+        let op = world.model.op.as_ref();
+        if op.is_some_and(|op| matches!(op.stage, Stage::TakingBack(_))) {
+            world.taken_back();
+            return;
+        }
+        match op.map(|op| &op.kind) {
+            Some(OperationKind::Open { .. }) if !well && way < 2 => world.climb_fails(not_resumable()),
+            Some(OperationKind::Open { .. }) if !well => world.climb_fails(agent_error()),
+            Some(OperationKind::Open { min_fidelity }) => {
                 let least = *min_fidelity;
                 self.sessions += 1;
                 let id = format!("s{}", self.sessions);
@@ -232,38 +237,34 @@ impl Run {
                     (Some(_), _) => world.reopens(),
                 }
             }
-            Some(JobKind::Branching(_)) if well => {
+            Some(OperationKind::Branch(_)) if well => {
                 self.sessions += 1;
                 let id = format!("s{}", self.sessions);
                 world.branched(Ok(if way < 2 { branch(&id) } else { open_branch(&id) }));
             }
-            Some(JobKind::Branching(_)) => world.branched(Err(agent_error())),
-            Some(JobKind::Editing(_)) if well => {
+            Some(OperationKind::Branch(_)) => world.branched(Err(agent_error())),
+            Some(OperationKind::Edit(_)) if well => {
                 self.sessions += 1;
                 world.edit_is_made(Ok(edited(&format!("s{}", self.sessions), "s1", 1)));
             }
-            Some(JobKind::Editing(_)) => world.edit_is_made(Err(agent_error())),
-            Some(JobKind::Undoing { .. }) => world.looks_back(),
-            Some(JobKind::Configuring { .. }) if well => world.configured(Ok(())),
-            Some(JobKind::Configuring { .. }) => world.configured(Err(agent_error())),
-            Some(JobKind::Moving { .. }) if well => world.moved(Ok(1)),
-            Some(JobKind::Moving { .. }) => world.moved(Err(agent_error())),
-            Some(JobKind::Repairing(_)) if well && way > 0 => {
+            Some(OperationKind::Edit(_)) => world.edit_is_made(Err(agent_error())),
+            Some(OperationKind::Undo(_)) => world.looks_back(),
+            Some(OperationKind::Configure { .. }) if well => world.configured(Ok(())),
+            Some(OperationKind::Configure { .. }) => world.configured(Err(agent_error())),
+            Some(OperationKind::Move { .. }) if well => world.moved(Ok(1)),
+            Some(OperationKind::Move { .. }) => world.moved(Err(agent_error())),
+            Some(OperationKind::Repair) if well && way > 0 => {
                 self.sessions += 1;
                 world.repaired(Ok(Some(&format!("s{}", self.sessions))));
             }
-            Some(JobKind::Repairing(_)) if well => world.repaired(Ok(None)),
-            Some(JobKind::Repairing(_)) => world.repaired(Err(agent_error())),
-            Some(JobKind::TakingBack { .. }) => world.taken_back(),
-            Some(JobKind::Ascertaining(_)) => world.ascertains(match way {
+            Some(OperationKind::Repair) if well => world.repaired(Ok(None)),
+            Some(OperationKind::Repair) => world.repaired(Err(agent_error())),
+            Some(OperationKind::Ascertain(_)) => world.ascertains(match way {
                 0 => Arrival::Absent,
                 1 => Arrival::Present,
                 _ => Arrival::Unknown,
             }),
-            Some(
-                JobKind::Recording | JobKind::Creating(_) | JobKind::Resetting(_) | JobKind::Deleting(_),
-            )
-            | None => {}
+            Some(OperationKind::Reset | OperationKind::Delete) | None => {}
         }
     }
 
@@ -380,8 +381,8 @@ impl Run {
                 Some(TurnPhase::Ending) | None => false,
             }
         );
-        let job = model.job.as_ref().map(|job| &job.kind);
-        let asks_transcript = matches!(job, Some(JobKind::Ascertaining(Some(_))));
+        let op = model.op.as_ref();
+        let asks_transcript = matches!(op.map(|op| &op.kind), Some(OperationKind::Ascertain(Some(_))));
         if matches!(phase, Some(TurnPhase::Sent | TurnPhase::Accepted)) {
             assert!(
                 self.prompt_is_out || asks_transcript || self.world.is_armed(Deadline::Cancel),
@@ -393,10 +394,7 @@ impl Run {
             model.session != Session::Closed,
             "session and lines are not one"
         );
-        let arrives = model
-            .job
-            .as_ref()
-            .is_some_and(|job| matches!(job.kind, JobKind::Recording | JobKind::Creating(_)));
+        let arrives = op.is_some_and(|op| matches!(op.stage, Stage::Writing));
         assert!(
             arrives || self.world.arrived.is_none(),
             "a session that arrived is forgotten"

@@ -32,8 +32,6 @@ pub(super) struct PendingWrite {
     pub(super) ledgers: Vec<Ledger>,
     /// The record as it is to stand; none for one of another conversation.
     pub(super) record: Option<ConversationRecord>,
-    /// The job that writes another conversation down.
-    pub(super) job: Option<u64>,
 }
 
 /// What the disk holds.
@@ -287,7 +285,7 @@ impl World {
     }
 
     fn work(&mut self, job: u64, work: Work) -> String {
-        if !matches!(work, Work::Close { .. } | Work::Create(..)) {
+        if !matches!(work, Work::Close { .. }) {
             self.job = Some(job);
         }
         match work {
@@ -325,15 +323,7 @@ impl World {
                     destination.of_conversation(&self.model.record)
                 )
             }
-            Work::Create(_, ledger) => {
-                self.writes.push_back(PendingWrite {
-                    ledgers: vec![ledger],
-                    record: None,
-                    job: Some(job),
-                });
-                "write new".to_owned()
-            }
-            Work::TakeBack => {
+            Work::TakeBack(_) => {
                 self.arrived = None;
                 "take back".to_owned()
             }
@@ -363,11 +353,14 @@ impl World {
         let line = match effect {
             Effect::Write => {
                 let write = self.model.writer.under_way.as_ref().expect("nothing to write");
-                let line = write_line(&write.parts);
+                let record = Some(write.record.clone()).filter(|record| record.id == self.model.id());
+                let line = match record {
+                    Some(_) => write_line(&write.parts),
+                    None => "write new".to_owned(),
+                };
                 self.writes.push_back(PendingWrite {
                     ledgers: write.parts.iter().map(|part| part.ledger.clone()).collect(),
-                    record: Some(write.record.clone()),
-                    job: None,
+                    record,
                 });
                 line
             }
