@@ -15,9 +15,6 @@ use crate::support::{App, refused};
 /// Longer than any line that is read.
 const LINE_BYTES: u64 = 300 * 1024 * 1024;
 
-/// Longer than what is held of a line; no longer, since a backup of it is hashed and compressed by code that is not optimised.
-const KEPT_LINE_BYTES: u64 = 64 * 1024 * 1024;
-
 fn folder(home: &Home) -> PathBuf {
     let folder = home.data().join("loopback/projects/-home-u-project");
     fs::create_dir_all(&folder).unwrap();
@@ -182,13 +179,13 @@ async fn what_holds_nothing_is_told() {
 }
 
 /// Two turns of the session `long`, with a line between them that is too long.
-fn put_long(home: &Home, bytes: u64) -> PathBuf {
+fn put_long(home: &Home) -> PathBuf {
     let path = put(home, "long", turns(home, "long", 1));
     let mut file = File::options().append(true).open(&path).unwrap();
     file.write_all(b"{\"type\":\"attachment\",\"data\":\"").unwrap();
     // A hole takes no room on the disk, and reads as that many bytes.
     let begun = file.metadata().unwrap().len();
-    file.set_len(begun + bytes).unwrap();
+    file.set_len(begun + LINE_BYTES).unwrap();
     let behind = turns(home, "long", 2);
     let behind: String = behind.lines().skip(2).map(|line| format!("{line}\n")).collect();
     file.write_all(format!("\"}}\n{behind}").as_bytes()).unwrap();
@@ -200,7 +197,7 @@ fn put_long(home: &Home, bytes: u64) -> PathBuf {
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    put_long(&home, LINE_BYTES);
+    put_long(&home);
     assert_eq!(found(&app, "long").await, [(3, "oversizedLine".to_owned())]);
     let conversation = adopt(&app, "long").await;
     let (texts, checkpoints, gaps) = said(&app, &conversation).await;
@@ -209,34 +206,6 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     assert_eq!(listed(&app).await, ["long"]);
     if let Some(peak) = daemon.peak_bytes() {
         assert!(peak < 150 << 20, "a line was held: {peak} bytes");
-    }
-}
-
-/// D8: a backup, a restore and a move take such a line along, and never hold it.
-#[tokio::test]
-async fn a_line_that_is_too_long_is_kept_restored_and_moved() {
-    let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let before = daemon.peak_bytes().unwrap_or_default();
-    let path = put_long(&home, KEPT_LINE_BYTES);
-    let bytes = path.metadata().unwrap().len();
-    let named = json!({"conversationId": adopt(&app, "long").await});
-    app.call("transcript/keep", named.clone()).await.unwrap();
-    fs::remove_file(&path).unwrap();
-    let restored = app.call("transcript/restore", named.clone()).await.unwrap();
-    assert_eq!(restored["restored"].as_array().unwrap().len(), 1, "{restored}");
-    let restored = home.transcript("long").unwrap();
-    assert_eq!(restored.metadata().unwrap().len(), bytes);
-    let mut moving = named.clone();
-    moving["cwd"] = json!(home.folder_named("elsewhere"));
-    let moved = app.call("conversation/move", moving).await.unwrap();
-    assert_eq!(moved["moved"], 1, "{moved}");
-    let (texts, ..) = said(&app, named["conversationId"].as_str().unwrap()).await;
-    assert_eq!(texts, ["ask 0", "say 0", "ask 1", "say 1"]);
-    let moved = home.transcript("long").unwrap();
-    assert!(moved != restored && moved.metadata().unwrap().len() > KEPT_LINE_BYTES);
-    if let Some(peak) = daemon.peak_bytes() {
-        assert!(peak - before < KEPT_LINE_BYTES, "a line was held: {peak} bytes");
     }
 }
 
