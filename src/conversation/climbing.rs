@@ -33,7 +33,7 @@ use super::error::ConversationError;
 use super::folder::check_folder;
 use super::growth::Tally;
 use super::keeping;
-use super::recovery::{Climb, Inspection, Step, StepFailure};
+use super::recovery::{Climb, Goal, Inspection, Lack, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
 
@@ -99,10 +99,10 @@ pub async fn climb(
         refused,
     );
     let unreported = unreported(&services, &entry, &record).await;
-    let mut climb = Climb::new(goal);
-    if unreported.is_some() {
-        climb.note_restored_before();
-    }
+    let climb = Climb::new(Goal {
+        was_restored: unreported.is_some(),
+        ..goal
+    });
     let climber = Climber {
         services,
         entry,
@@ -320,7 +320,7 @@ impl Climber {
                         _ if climb.needs_fresh_process(&step) => None,
                         _ => self.died.take(),
                     };
-                    climb.failed(&failure);
+                    climb.failed(step, failure);
                 }
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
@@ -336,14 +336,14 @@ impl Climber {
                         && climb.falls_short(&file)
                     {
                         let inspection = self.inspect(&climb).await;
-                        if !climb.opened_short(inspection) {
+                        if !climb.opened_short(&step, inspection) {
                             tracing::warn!(conversation = %self.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
                             held.close().await;
                             continue;
                         }
                         tracing::warn!(conversation = %self.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
                     }
-                    let loaded = match step {
+                    let loaded = match &step {
                         Step::Open { .. } | Step::Copy { .. } => {
                             self.loaded(loading, &answer.upstream_id, is_restored).await
                         }
@@ -353,13 +353,12 @@ impl Climber {
                         Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
                         Err(unread) => Some(unread.clone()),
                     };
-                    let lost = lost.or_else(|| self.lost_by_restoring().filter(|_| is_restored));
-                    if let Ok(Some(counted)) = &loaded {
-                        climb.note_lacking(counted.lacking);
-                    }
-                    if let Some(lost) = lost
-                        && !climb.opened_damaged(&lost)
-                    {
+                    let counted = loaded.as_ref().ok().and_then(Option::as_ref);
+                    let lack = Lack {
+                        turns: counted.map_or(0, |counted| counted.lacking),
+                        what: lost.or_else(|| self.lost_by_restoring().filter(|_| is_restored)),
+                    };
+                    if !climb.opened_damaged(&step, &lack) {
                         held.close().await;
                         continue;
                     }
@@ -371,7 +370,7 @@ impl Climber {
                         session.tally = Tally::of(counted.prompts);
                     }
                     let cause = link.as_ref().and_then(|link| link.cause);
-                    let resumed = climb.succeeded(answer.upstream_id.clone());
+                    let resumed = climb.succeeded(&step, answer.upstream_id.clone(), &lack);
                     if let attempts @ [_, _, ..] = &resumed.attempts[..] {
                         tracing::info!(conversation = %self.record.id, ?attempts, "resumed, but not by the first way tried");
                     }
@@ -419,7 +418,7 @@ impl Climber {
         }
         ConversationError::NotResumable {
             wanted: climb.goal().min_fidelity,
-            attempts: climb.attempts().to_vec(),
+            attempts: climb.attempts(),
         }
     }
 

@@ -1,9 +1,16 @@
 //! The ladder: decides which way to bring a session back is tried next. Pure: the state of the disk and the answers of
 //! the agent come in as facts, and steps go out as values.
 //!
-//! Each rung is tried once, in the order of how much it loses. A [`Climb`] starts a fresh session only if the caller
-//! allows fidelity `none` or there is nothing to lose: the session was never written and the agent does not know it
-//! either. The agent is asked first, since a crash can happen between the agent's write and the daemon's.
+//! A [`Climb`] is what is asked and what was tried so far, and nothing else: the next step follows from these two. First the
+//! head is opened, once more in a new process if its process was at fault. If the agent does not open it, the disk is looked
+//! at, and then comes what keeps most:
+//!
+//! 1. the head's transcript is moved back to where the agent looks, or restored from our backup;
+//! 2. the head's whole transcript is copied;
+//! 3. a repaired copy, an ancestor or a text, whichever keeps more turns first;
+//! 4. a fresh session, only if the caller allows fidelity `none` or there is nothing to lose: the session was never written
+//!    and the agent does not know it either. The agent is asked first, since a crash can happen between the agent's write
+//!    and the daemon's.
 
 mod facts;
 mod reckoning;
@@ -22,74 +29,47 @@ pub const PREAMBLE_TURNS: u64 = 20;
 #[derive(Debug)]
 pub struct Climb {
     goal: Goal,
-    attempts: Vec<Attempt>,
-    inspection: Option<Inspection>,
-    current: Option<Step>,
-    stage: Stage,
-    /// What is left after the copy of the head: ancestors and text, best first.
-    rest: Vec<Step>,
-    cause: Option<RollCause>,
-    fresh_tried: bool,
-    /// A step to be taken once more: its process was at fault, and may have been ended by what others did in it.
-    again: Option<Step>,
-    /// Whether the current step is taken once more.
-    is_again: bool,
-    /// Our kept copy was put back, or could not be.
-    restored_tried: bool,
-    /// The agent has opened the head, but its transcript holds less than was acknowledged.
-    head_is_short: bool,
-    /// The session that the agent has opened lacks records; how many turns that costs is unknown.
-    is_damaged: bool,
-    /// How many turns the session that the agent has opened now is known to lack.
-    lacking: u64,
-    /// How many turns are later than the kept copy that was restored.
+    tried: Vec<Tried>,
+    /// How many turns are later than the backup that was restored.
     kept_lacks: u64,
-    /// The head was restored before this climb, and what it lacks was not reported.
-    was_restored: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Start,
-    Opening,
-    Inspecting,
-    Locating,
-    Restoring,
-    CopyingHead,
-    Rest,
-    Done,
+/// A step that was taken, and what it met.
+#[derive(Debug)]
+struct Tried {
+    step: Step,
+    met: Met,
+}
+
+#[derive(Debug)]
+enum Met {
+    /// It failed.
+    Failed(StepFailure),
+    /// What the disk says.
+    Inspected(Inspection),
+    /// It opened the head, whose transcript holds less than was acknowledged: what the disk says of that.
+    Short(Inspection),
+    /// It opened a session that lacks too much: what, in words.
+    Damaged(String),
+}
+
+/// What a session that was opened lacks, where nothing is known of what it should hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lack {
+    /// How many turns, as far as known.
+    pub turns: u64,
+    /// What, in words. `None`: it is whole.
+    pub what: Option<String>,
 }
 
 impl Climb {
     /// Starts a climb.
     #[must_use]
     pub fn new(goal: Goal) -> Self {
-        let attempts = goal
-            .refused
-            .iter()
-            .map(|(id, via, error)| Attempt {
-                upstream_id: Some(id.clone()),
-                via: *via,
-                error: Some(error.clone()),
-            })
-            .collect();
         Self {
             goal,
-            attempts,
-            inspection: None,
-            current: None,
-            stage: Stage::Start,
-            rest: Vec::new(),
-            cause: None,
-            fresh_tried: false,
-            again: None,
-            is_again: false,
-            restored_tried: false,
-            head_is_short: false,
-            is_damaged: false,
-            lacking: 0,
+            tried: Vec::new(),
             kept_lacks: 0,
-            was_restored: false,
         }
     }
 
@@ -99,161 +79,111 @@ impl Climb {
         &self.goal
     }
 
+    /// The next step.
+    #[must_use]
+    pub fn next_step(&self) -> Step {
+        if let Some(step) = self.to_repeat() {
+            return step.clone();
+        }
+        match &self.goal.head {
+            None if self.tried.is_empty() => Step::Fresh,
+            None => Step::GiveUp,
+            Some(head) => self.opening(head).unwrap_or_else(|| self.below(head)),
+        }
+    }
+
+    /// Whether a step needs a process that did nothing yet.
+    #[must_use]
+    pub fn needs_fresh_process(&self, step: &Step) -> bool {
+        step.via() == Via::FreshProcess || self.to_repeat() == Some(step)
+    }
+
+    /// Records that a step failed.
+    pub fn failed(&mut self, step: Step, failure: StepFailure) {
+        self.meets(step, Met::Failed(failure));
+    }
+
+    /// Records what the disk says, after [`Step::Inspect`].
+    pub fn inspected(&mut self, inspection: Inspection) {
+        self.meets(Step::Inspect, Met::Inspected(inspection));
+    }
+
+    /// Records that a step opened the head, and that its transcript falls short. Tells whether to keep the session all the
+    /// same; otherwise it is to be closed, and another way comes next.
+    ///
+    /// Only damage is a reason to leave it for a way that keeps more: fewer turns without damage may be what somebody
+    /// wanted, who went back within the agent.
+    pub fn opened_short(&mut self, step: &Step, inspection: Inspection) -> bool {
+        self.meets(step.clone(), Met::Short(inspection));
+        self.next_step() == *step
+    }
+
+    /// Records that a step opened a session of which the transcript lacks something, without anything to compare it with.
+    /// Tells whether to keep the session all the same; otherwise it is to be closed. Nothing is known then of what other ways
+    /// would keep, so that for the head there is none.
+    pub fn opened_damaged(&mut self, step: &Step, lack: &Lack) -> bool {
+        let is_enough = self.fidelity_of(step, lack) >= self.goal.min_fidelity;
+        if let Some(what) = lack.what.clone().filter(|_| !is_enough) {
+            self.meets(step.clone(), Met::Damaged(what));
+            return false;
+        }
+        true
+    }
+
+    /// Records how many turns are later than the restored backup: every session that continues from it lacks them.
+    pub fn note_kept_lacks(&mut self, turns: u64) {
+        self.kept_lacks = turns;
+    }
+
+    /// How the session was brought back by this step, which worked.
+    #[must_use]
+    pub fn succeeded(&self, step: &Step, upstream_id: UpstreamId, lack: &Lack) -> Resumed {
+        let via = self.via_of(step);
+        let worked = Attempt {
+            upstream_id: Some(upstream_id.clone()),
+            via,
+            error: None,
+        };
+        Resumed {
+            upstream_id,
+            via,
+            fidelity: self.fidelity_of(step, lack),
+            missing_turns: self.missing_after(step, lack),
+            attempts: self.attempts_before(Some(step)).chain([worked]).collect(),
+        }
+    }
+
     /// The attempts so far.
     #[must_use]
-    pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
+    pub fn attempts(&self) -> Vec<Attempt> {
+        self.attempts_before(None).collect()
     }
 
     /// Why the conversation leaves its head, when it does.
     #[must_use]
     pub fn cause(&self) -> RollCause {
-        if self.goal.limited {
-            RollCause::Limit
-        } else {
-            self.cause.unwrap_or(RollCause::Other)
+        match self.goal.limited {
+            true => RollCause::Limit,
+            false => self.cause_so_far().unwrap_or(RollCause::Other),
         }
     }
 
     /// Whether the agent has said that it does not have the head.
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
-        self.cause == Some(RollCause::Forgotten)
+        self.cause_so_far() == Some(RollCause::Forgotten)
     }
 
-    /// The next step.
-    pub fn next_step(&mut self) -> Step {
-        let again = self.again.take();
-        self.is_again = again.is_some();
-        let step = again.unwrap_or_else(|| self.choose());
-        self.current = Some(step.clone());
-        step
-    }
-
-    /// Whether a step needs a process that did nothing yet.
+    /// Whether nothing was ever said, so that a new session is all that is wanted.
     #[must_use]
-    pub fn needs_fresh_process(&self, step: &Step) -> bool {
-        let is_asked_for = matches!(
-            step,
-            Step::Open {
-                fresh_process: true,
-                ..
-            }
-        );
-        is_asked_for || self.is_again
-    }
-
-    /// Records that the last step failed.
-    pub fn failed(&mut self, failure: &StepFailure) {
-        let Some(step) = self.current.take() else { return };
-        self.attempts.push(Attempt {
-            upstream_id: step.target(),
-            // How it was tried, also of a head that was restored before: what is tried next depends on it.
-            via: step.via(),
-            error: Some(failure.text().to_owned()),
-        });
-        match (&step, self.stage, failure) {
-            // Less is not taken because a process has ended that others use too.
-            (Step::Copy { .. } | Step::Text, _, StepFailure::Process(_))
-            | (Step::Open { .. }, Stage::Locating | Stage::Restoring, StepFailure::Process(_))
-                if !self.is_again =>
-            {
-                self.again = Some(step);
-            }
-            // The id itself is refused: a new process would refuse it too.
-            // Whatever came before: that it does not have it is what decides.
-            (Step::Open { .. }, Stage::Opening, StepFailure::SessionUnknown(_)) => {
-                self.cause = Some(RollCause::Forgotten);
-                self.stage = Stage::Inspecting;
-            }
-            (Step::Open { .. }, Stage::Opening, StepFailure::Process(_) | StepFailure::Other(_)) => {
-                let died = matches!(failure, StepFailure::Process(_));
-                self.cause.get_or_insert(if died {
-                    RollCause::AgentDied
-                } else {
-                    RollCause::Other
-                });
-                if self.fresh_tried {
-                    self.stage = Stage::Inspecting;
-                }
-            }
-            // All of it is there, and not where it is looked for: what hinders that can be mended, and nothing less is taken.
-            (Step::Open { .. }, Stage::Locating, StepFailure::Misplaced(_)) => {
-                self.rest = vec![Step::GiveUp];
-                self.stage = Stage::Rest;
-            }
-            (Step::Open { .. }, Stage::Locating, _) => self.stage = self.stage_below_locating(),
-            // By now it may be there, for a copy of it under another id.
-            (Step::Open { .. }, Stage::Restoring, _) => self.stage = Stage::Inspecting,
-            (Step::Copy { via: Via::Copied, .. }, Stage::CopyingHead, _) => {
-                self.stage = Stage::Rest;
-            }
-            // What the disk says cannot fail; a caller that says so found nothing.
-            (Step::Inspect, _, _) => self.inspected(Inspection::default()),
-            _ => {}
-        }
-    }
-
-    /// Records what the disk says, after [`Step::Inspect`].
-    pub fn inspected(&mut self, inspection: Inspection) {
-        self.current = None;
-        let head_file = inspection.head.clone();
-        let expected = self.head_written() || self.turns_of_head() > 0;
-        if let Some(why) = inspection.unread.as_ref().filter(|_| expected) {
-            // Nobody knows what it holds: to leave it for an older state might be to leave all of it for nothing.
-            self.attempts.push(Attempt {
-                upstream_id: self.goal.head.as_ref().map(|head| head.upstream_id.clone()),
-                via: Via::Copied,
-                error: Some(why.clone()),
-            });
-            self.inspection = Some(inspection);
-            if self.goal.min_fidelity == Fidelity::None {
-                self.rest = self.plan_rest();
-            }
-            self.stage = Stage::Rest;
-            return;
-        }
-        if head_file.is_none() && self.goal.readable && self.head_written() {
-            self.cause = Some(RollCause::Lost);
-        } else if head_file.as_ref().is_some_and(|file| !file.usable()) {
-            self.cause = Some(RollCause::Damaged);
-        }
-        let holds_turns = head_file.as_ref().is_some_and(|file| file.turns > 0);
-        let (is_astray, is_kept) = (inspection.is_astray, inspection.is_kept && !holds_turns);
-        self.inspection = Some(inspection);
-        self.rest = self.plan_rest();
-        let brought_back = |(_, via, _): &(UpstreamId, Via, String)| *via == Via::Located;
-        self.stage = if is_astray && self.can_reopen() && !self.goal.refused.iter().any(brought_back) {
-            Stage::Locating
-        } else if is_kept && self.may_restore() {
-            self.restored_tried = true;
-            Stage::Restoring
-        } else {
-            self.stage_below_locating()
-        };
-    }
-
-    fn stage_below_locating(&self) -> Stage {
-        let head_file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-        let is_whole = head_file.is_some_and(OnDisk::usable);
-        if is_whole && self.may_copy_head() {
-            Stage::CopyingHead
-        } else {
-            Stage::Rest
-        }
-    }
-
-    /// Whether our kept copy is worth a try: it was not tried yet, and the agent can open it.
-    fn may_restore(&self) -> bool {
-        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::Archive);
-        self.can_reopen() && !refused_one && !self.restored_tried && self.head_written()
+    pub fn has_nothing_to_lose(&self) -> bool {
+        self.goal.head.is_none() || !self.has_history()
     }
 
     /// Whether the disk can show that a session which the agent opens has lost turns.
     #[must_use]
     pub fn can_be_short(&self, step: &Step) -> bool {
-        let expected = self.head_written() || self.turns_of_head() > 0;
-        Self::keeps_head(step) && self.goal.readable && !self.head_is_short && expected
+        Self::keeps_head(step) && self.goal.readable && !self.head_is_short() && self.is_expected()
     }
 
     /// Whether the head's transcript holds less than was acknowledged. An agent resumes such a session without a word:
@@ -263,259 +193,135 @@ impl Climb {
         file.missing_turns(self.turns_of_head()) > 0
     }
 
-    /// Records that the last step opened the head, and that its transcript falls short. Tells whether to keep the
-    /// session all the same; otherwise it is to be closed, and another way comes next.
-    ///
-    /// Only damage is a reason to leave it for a way that keeps more: fewer turns without damage may be what somebody
-    /// wanted, who went back within the agent.
-    pub fn opened_short(&mut self, inspection: Inspection) -> bool {
-        let Some(step) = self.current.clone() else {
-            return true;
-        };
-        let damaged = inspection.head.as_ref().is_some_and(|file| !file.usable());
-        let kept = inspection.head.as_ref().map_or(0, |file| file.turns);
-        self.inspection = Some(inspection);
-        self.head_is_short = true;
-        let mut ways = if damaged { self.ways() } else { Vec::new() };
-        if self.is_enough(&step) {
-            ways.push((kept, 0, step.clone()));
-        }
-        self.rest = in_order(ways);
-        if self.rest.first() == Some(&step) {
-            return true;
-        }
-        self.cause = Some(RollCause::Damaged);
-        self.attempts.push(Attempt {
-            upstream_id: step.target(),
-            via: self.via_of(&step),
-            error: Some(self.loss()),
-        });
-        self.current = None;
-        self.stage = Stage::Rest;
-        false
-    }
-
-    /// Records that the last step opened a session of which the transcript lacks something, without anything to compare it
-    /// with. Tells whether to keep the session all the same; otherwise it is to be closed. Nothing is known then of what
-    /// other ways would keep, so that for the head there is none.
-    pub fn opened_damaged(&mut self, lost: &str) -> bool {
-        let Some(step) = self.current.clone() else {
-            return true;
-        };
-        self.is_damaged = true;
-        if self.is_enough(&step) {
-            return true;
-        }
-        self.is_damaged = false;
-        self.lacking = 0;
-        self.cause = Some(RollCause::Damaged);
-        self.attempts.push(Attempt {
-            upstream_id: step.target(),
-            via: self.via_of(&step),
-            error: Some(format!("its transcript is not whole: {lost}")),
-        });
-        self.current = None;
-        if Self::keeps_head(&step) {
-            self.rest.clear();
-        }
-        self.stage = Stage::Rest;
-        false
-    }
-
-    /// Whether nothing was ever said, so that a new session is all that is wanted.
-    #[must_use]
-    pub fn has_nothing_to_lose(&self) -> bool {
-        self.goal.head.is_none() || !self.has_history()
-    }
-
-    /// Notes that the head was restored before this climb, and that what it lacks was not reported: however the agent opens it, it
-    /// comes from our copy.
-    pub fn note_restored_before(&mut self) {
-        self.was_restored = true;
-    }
-
-    /// How a step brings a session back, as it is reported.
-    fn via_of(&self, step: &Step) -> Via {
-        match self.was_restored && Self::keeps_head(step) {
-            true => Via::Archive,
-            false => step.via(),
-        }
-    }
-
-    /// Records how many turns are later than the restored backup: every session that continues from it lacks them.
-    pub fn note_kept_lacks(&mut self, turns: u64) {
-        self.kept_lacks = turns;
-    }
-
-    /// Notes how many turns the session lacks that the last step opened, before [`Climb::opened_damaged`].
-    pub fn note_lacking(&mut self, turns: u64) {
-        self.lacking = turns;
-    }
-
-    /// Records that the last step worked, and returns how the session was brought back.
-    #[must_use]
-    pub fn succeeded(mut self, upstream_id: UpstreamId) -> Resumed {
-        let step = self.current.take().unwrap_or(Step::Fresh);
-        let via = self.via_of(&step);
-        self.attempts.push(Attempt {
-            upstream_id: Some(upstream_id.clone()),
-            via,
-            error: None,
-        });
-        let missing_turns = self.missing_after(&step);
-        let fidelity = self.fidelity_of(&step);
-        Resumed {
-            upstream_id,
-            via,
-            fidelity,
-            missing_turns,
-            attempts: self.attempts,
-        }
-    }
-
     /// Whether the step opens a session whose history is that of the head.
     #[must_use]
     pub fn keeps_head(step: &Step) -> bool {
         matches!(step, Step::Open { via, .. } if *via != Via::OlderLink)
     }
 
-    fn choose(&mut self) -> Step {
-        if self.stage == Stage::Start {
-            self.stage = Stage::Opening;
-            match &self.goal.head {
-                None => {
-                    self.stage = Stage::Done;
-                    return Step::Fresh;
-                }
-                // A process that forgot what it had open may well open it again: Claude's adapter does so when the
-                // session's own process ended.
-                Some(head)
-                    if self
-                        .goal
-                        .refused
-                        .iter()
-                        .any(|(id, via, _)| *id == head.upstream_id && *via != Via::Live) =>
-                {
-                    self.cause = Some(RollCause::Forgotten);
-                    self.stage = Stage::Inspecting;
-                }
-                Some(_) if !self.goal.can_resume && !self.goal.can_load => {
-                    self.stage = Stage::Inspecting;
-                }
-                Some(_) => {}
-            }
+    fn meets(&mut self, step: Step, met: Met) {
+        self.tried.push(Tried { step, met });
+    }
+
+    /// The last step, where its process ended under it for the first time: others use that process too, so nothing less is
+    /// taken before the step was tried in one of its own.
+    fn to_repeat(&self) -> Option<&Step> {
+        let Some(Tried {
+            step,
+            met: Met::Failed(StepFailure::Process(_)),
+        }) = self.tried.last()
+        else {
+            return None;
+        };
+        let is_below = match step {
+            Step::Open { via, .. } => matches!(via, Via::Located | Via::Archive),
+            Step::Copy { .. } | Step::Text => true,
+            Step::Inspect | Step::Fresh | Step::GiveUp => false,
+        };
+        let times = self.tried.iter().filter(|tried| tried.step == *step).count();
+        (is_below && times == 1).then_some(step)
+    }
+
+    /// The first two steps: opening the head as it is, in the process at hand and in a new one.
+    fn opening(&self, head: &Head) -> Option<Step> {
+        if self.is_refused(head) || !self.can_reopen() {
+            return None;
         }
-        match self.stage {
-            Stage::Start | Stage::Done => Step::GiveUp,
-            Stage::Opening => self.opening_step(),
-            Stage::Inspecting => Step::Inspect,
-            Stage::Locating => self.open_head(Via::Located),
-            Stage::Restoring => self.open_head(Via::Archive),
-            Stage::CopyingHead => match &self.goal.head {
-                Some(head) => Step::Copy {
-                    source: head.upstream_id.clone(),
-                    until: None,
-                    via: Via::Copied,
+        let via = match self.tried.as_slice() {
+            [] if self.goal.can_resume => Via::Resume,
+            [] => Via::Load,
+            // The id itself is refused: a new process would refuse it too.
+            [
+                Tried {
+                    met: Met::Failed(StepFailure::SessionUnknown(_)),
+                    ..
                 },
-                None => Step::GiveUp,
-            },
-            Stage::Rest => self.rest_step(),
-        }
-    }
-
-    fn open_head(&self, via: Via) -> Step {
-        match &self.goal.head {
-            Some(head) => Step::Open {
-                upstream_id: head.upstream_id.clone(),
-                via,
-                fresh_process: false,
-            },
-            None => Step::GiveUp,
-        }
-    }
-
-    fn opening_step(&mut self) -> Step {
-        let Some(head) = &self.goal.head else {
-            return Step::GiveUp;
+            ] => return None,
+            [
+                Tried {
+                    met: Met::Failed(_), ..
+                },
+            ] => Via::FreshProcess,
+            _ => return None,
         };
-        let failed_before = self.attempts.iter().any(|attempt| {
-            attempt.upstream_id.as_ref() == Some(&head.upstream_id)
-                && matches!(attempt.via, Via::Resume | Via::Load)
-        });
-        let via = if failed_before {
-            self.fresh_tried = true;
-            Via::FreshProcess
-        } else if self.goal.can_resume {
-            Via::Resume
-        } else {
-            Via::Load
+        Some(head.open(via))
+    }
+
+    /// What comes when the head could not be opened as it is, or is not to be kept.
+    fn below(&self, head: &Head) -> Step {
+        let decides = |tried: &Tried| match tried.met {
+            Met::Inspected(_) | Met::Short(_) => true,
+            Met::Damaged(_) => Self::keeps_head(&tried.step),
+            Met::Failed(_) => false,
         };
-        Step::Open {
-            upstream_id: head.upstream_id.clone(),
-            via,
-            fresh_process: failed_before,
-        }
-    }
-
-    fn rest_step(&mut self) -> Step {
-        if self.rest.is_empty() {
-            self.stage = Stage::Done;
-            // Never written is not a loss; anything else starts fresh only when that was asked for.
-            if self.goal.min_fidelity == Fidelity::None || !self.has_history() {
-                return Step::Fresh;
-            }
-            return Step::GiveUp;
-        }
-        self.rest.remove(0)
-    }
-
-    /// Whether an exact copy of the head's transcript is worth a try: the agent can open it, it has not refused one
-    /// already, and it keeps as much as was asked for.
-    fn may_copy_head(&self) -> bool {
-        let Some(head) = &self.goal.head else { return false };
-        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::Copied);
-        let copy = Step::Copy {
-            source: head.upstream_id.clone(),
-            until: None,
-            via: Via::Copied,
+        let Some(last) = self.tried.iter().rposition(decides) else {
+            return Step::Inspect;
         };
-        self.can_reopen() && !refused_one && self.is_enough(&copy)
+        let (before, since) = (&self.tried[..last], &self.tried[last + 1..]);
+        let ways = match &self.tried[last].met {
+            // By now it may be there, for a copy of it under another id.
+            Met::Inspected(_) if took_archive(since) => return Step::Inspect,
+            // All of it is there, and not where it is looked for: what hinders that can be mended, and nothing less is taken.
+            Met::Inspected(_) if since.iter().any(Tried::is_misplaced) => return Step::GiveUp,
+            Met::Inspected(found) => self.ways_found(head, found, !took_archive(before)),
+            Met::Short(found) => self.ways_beside(&self.tried[last].step, found),
+            Met::Damaged(_) | Met::Failed(_) => Vec::new(),
+        };
+        // Never written is not a loss; anything else starts fresh only when that was asked for.
+        let may_lose_all = self.goal.min_fidelity == Fidelity::None || !self.has_history();
+        let fresh = may_lose_all.then_some(Step::Fresh);
+        let is_new = |step: &Step| since.iter().all(|tried| tried.step != *step);
+        let mut ways = ways.into_iter().chain(fresh);
+        ways.find(is_new).unwrap_or(Step::GiveUp)
     }
 
-    fn can_reopen(&self) -> bool {
-        self.goal.can_resume || self.goal.can_load
-    }
-
-    /// Whether a step keeps as much as was asked for.
-    fn is_enough(&self, step: &Step) -> bool {
-        self.fidelity_of(step) >= self.goal.min_fidelity
-    }
-
-    fn fidelity_of(&self, step: &Step) -> Fidelity {
-        match step {
-            Step::Text => Fidelity::Text,
-            Step::Fresh if self.has_history() => Fidelity::None,
-            Step::Open { .. } if self.is_damaged => Fidelity::Partial,
-            _ if self.missing_after(step) == 0 => Fidelity::Full,
-            _ => Fidelity::Partial,
+    /// The ways that the disk leaves, best first.
+    fn ways_found(&self, head: &Head, found: &Inspection, may_restore: bool) -> Vec<Step> {
+        if self.is_unread(found) {
+            // Nobody knows what it holds: to leave it for an older state might be to leave all of it for nothing.
+            return match self.goal.min_fidelity {
+                Fidelity::None => in_order(self.ways(found)),
+                _ => Vec::new(),
+            };
         }
+        let holds_turns = found.head.as_ref().is_some_and(|file| file.turns > 0);
+        let is_whole = found.head.as_ref().is_some_and(OnDisk::usable);
+        let mut ways = Vec::new();
+        if found.is_astray && self.may_take(Via::Located) {
+            ways.push(head.open(Via::Located));
+        } else if found.is_kept && !holds_turns && head.written && may_restore && self.may_take(Via::Archive)
+        {
+            ways.push(head.open(Via::Archive));
+        }
+        let copy = head.copy(Via::Copied);
+        if is_whole && self.may_take(Via::Copied) && self.is_enough(&copy) {
+            ways.push(copy);
+        }
+        ways.append(&mut in_order(self.ways(found)));
+        ways
     }
 
-    /// The ancestors and the text, whichever keeps more first.
-    fn plan_rest(&self) -> Vec<Step> {
-        in_order(self.ways())
+    /// The ways that keep more than the head that this step opened, and the step itself.
+    fn ways_beside(&self, step: &Step, found: &Inspection) -> Vec<Step> {
+        let is_damaged = found.head.as_ref().is_some_and(|file| !file.usable());
+        let mut ways = match is_damaged {
+            true => self.ways(found),
+            false => Vec::new(),
+        };
+        if self.is_enough(step) {
+            let kept = found.head.as_ref().map_or(0, |file| file.turns);
+            ways.push((kept, 0, step.clone()));
+        }
+        in_order(ways)
     }
 
-    /// The ancestors and the text, as far as they keep as much as was asked for: how many turns each keeps, and its
-    /// place among equals.
-    fn ways(&self) -> Vec<(u64, u8, Step)> {
-        let nothing = Inspection::default();
-        let inspection = self.inspection.as_ref().unwrap_or(&nothing);
-        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::OlderLink);
+    /// The repaired copy, the ancestors and the text, as far as they keep as much as was asked for: how many turns each keeps,
+    /// and its place among equals.
+    fn ways(&self, found: &Inspection) -> Vec<(u64, u8, Step)> {
         let mut ways: Vec<(u64, u8, Step)> = Vec::new();
         let sources = self.goal.ancestors.iter().enumerate();
-        for (index, source) in sources.filter(|_| self.can_reopen() && !refused_one) {
-            let file = inspection.ancestors.get(index).and_then(Option::as_ref);
+        for (index, source) in sources.filter(|_| self.may_take(Via::OlderLink)) {
+            let file = found.ancestors.get(index).and_then(Option::as_ref);
             let kept = file.filter(|file| file.usable()).map_or(0, |file| file.turns);
             if kept > 0 {
                 let step = Step::Copy {
@@ -529,14 +335,13 @@ impl Climb {
                 let step = Step::Open {
                     upstream_id: source.upstream_id.clone(),
                     via: Via::OlderLink,
-                    fresh_process: false,
                 };
                 ways.push((0, 1, step));
             }
         }
-        ways.extend(self.rebuilding(inspection));
-        if inspection.readable_turns > 0 {
-            ways.push((inspection.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
+        ways.extend(self.rebuilding(found));
+        if found.readable_turns > 0 {
+            ways.push((found.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
         }
         ways.retain(|(_, _, step)| self.is_enough(step));
         ways
@@ -544,21 +349,129 @@ impl Climb {
 
     /// A repaired copy of the head, where it is damaged and the copy would hold more than the agent reads of it, or the agent
     /// does not open it.
-    fn rebuilding(&self, inspection: &Inspection) -> Option<(u64, u8, Step)> {
-        let (head, file) = (self.goal.head.as_ref()?, inspection.head.as_ref()?);
-        let refused_one = self.goal.refused.iter().any(|(_, via, _)| *via == Via::Rebuilt);
-        let read = if self.head_is_short { file.turns } else { 0 };
-        let step = Step::Copy {
-            source: head.upstream_id.clone(),
-            until: None,
-            via: Via::Rebuilt,
-        };
-        let is_way = self.can_reopen() && !refused_one && file.repaired_turns > read;
+    fn rebuilding(&self, found: &Inspection) -> Option<(u64, u8, Step)> {
+        let (head, file) = (self.goal.head.as_ref()?, found.head.as_ref()?);
+        let read = if self.head_is_short() { file.turns } else { 0 };
+        let is_way = self.may_take(Via::Rebuilt) && file.repaired_turns > read;
         // What the head was told of older sessions stands in it too.
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
-        is_way.then_some((kept, 0, step))
+        is_way.then_some((kept, 0, head.copy(Via::Rebuilt)))
     }
+
+    /// Whether the agent can open what this way makes, and has not refused one already.
+    fn may_take(&self, way: Via) -> bool {
+        self.can_reopen() && !self.goal.refused.iter().any(|(_, via, _)| *via == way)
+    }
+
+    fn can_reopen(&self) -> bool {
+        self.goal.can_resume || self.goal.can_load
+    }
+
+    /// Whether the agent has refused the head before this climb. A process that forgot what it had open may well open it
+    /// again: Claude's adapter does so when the session's own process ended.
+    fn is_refused(&self, head: &Head) -> bool {
+        let of_head = |(id, via, _): &(UpstreamId, Via, String)| *id == head.upstream_id && *via != Via::Live;
+        self.goal.refused.iter().any(of_head)
+    }
+
+    /// Whether the head's transcript cannot be read, although something was to be in it.
+    fn is_unread(&self, found: &Inspection) -> bool {
+        found.unread.is_some() && self.is_expected()
+    }
+
+    fn cause_so_far(&self) -> Option<RollCause> {
+        let head = self.goal.head.as_ref()?;
+        let mut cause = self.is_refused(head).then_some(RollCause::Forgotten);
+        let mut is_opening = cause.is_none();
+        for tried in &self.tried {
+            match &tried.met {
+                // Whatever came before: that it does not have it is what decides.
+                Met::Failed(StepFailure::SessionUnknown(_)) if is_opening => {
+                    cause = Some(RollCause::Forgotten)
+                }
+                Met::Failed(StepFailure::Process(_)) if is_opening => {
+                    cause.get_or_insert(RollCause::AgentDied);
+                }
+                Met::Failed(_) if is_opening => {
+                    cause.get_or_insert(RollCause::Other);
+                }
+                Met::Failed(_) => {}
+                Met::Inspected(found) => {
+                    is_opening = false;
+                    cause = self.cause_on_disk(found).or(cause);
+                }
+                Met::Short(_) | Met::Damaged(_) => {
+                    is_opening = false;
+                    cause = Some(RollCause::Damaged);
+                }
+            }
+        }
+        cause
+    }
+
+    fn cause_on_disk(&self, found: &Inspection) -> Option<RollCause> {
+        match &found.head {
+            _ if self.is_unread(found) => None,
+            None => (self.goal.readable && self.head_written()).then_some(RollCause::Lost),
+            Some(file) => (!file.usable()).then_some(RollCause::Damaged),
+        }
+    }
+
+    /// The attempts before a step that is taken now.
+    fn attempts_before<'a>(&'a self, now: Option<&'a Step>) -> impl Iterator<Item = Attempt> + 'a {
+        let refused = self.goal.refused.iter().map(|(id, via, error)| Attempt {
+            upstream_id: Some(id.clone()),
+            via: *via,
+            error: Some(error.clone()),
+        });
+        let next = self.tried.iter().skip(1).map(|tried| Some(&tried.step));
+        let tried = self.tried.iter().zip(next.chain([now]));
+        refused.chain(tried.filter_map(|(tried, next)| self.attempt(tried, next)))
+    }
+
+    /// What a step that was tried is told as, and by which step it was followed.
+    fn attempt(&self, tried: &Tried, next: Option<&Step>) -> Option<Attempt> {
+        let Tried { step, met } = tried;
+        let head = || self.goal.head.as_ref().map(|head| head.upstream_id.clone());
+        let (upstream_id, via, error) = match met {
+            // How it was tried, also of a head that was restored before: what is tried next depends on it.
+            Met::Failed(failure) => (step.target(), step.via(), failure.text().to_owned()),
+            Met::Inspected(found) if self.is_unread(found) => (head(), Via::Copied, found.unread.clone()?),
+            Met::Inspected(_) => return None,
+            // It was kept.
+            Met::Short(_) if next == Some(step) => return None,
+            Met::Short(found) => (step.target(), self.via_of(step), self.loss(found)),
+            Met::Damaged(lost) => {
+                let error = format!("its transcript is not whole: {lost}");
+                (step.target(), self.via_of(step), error)
+            }
+        };
+        Some(Attempt {
+            upstream_id,
+            via,
+            error: Some(error),
+        })
+    }
+
+    /// How a step brings a session back, as it is reported.
+    fn via_of(&self, step: &Step) -> Via {
+        match self.goal.was_restored && Self::keeps_head(step) {
+            true => Via::Archive,
+            false => step.via(),
+        }
+    }
+}
+
+impl Tried {
+    fn is_misplaced(&self) -> bool {
+        matches!(self.met, Met::Failed(StepFailure::Misplaced(_)))
+    }
+}
+
+/// Whether our backup was restored among these.
+fn took_archive(tried: &[Tried]) -> bool {
+    tried.iter().any(|tried| tried.step.via() == Via::Archive)
 }
 
 /// What keeps most first. Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.

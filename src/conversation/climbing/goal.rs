@@ -65,5 +65,6 @@ pub(super) fn of(
         refused,
         // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
         limited: record.limit.is_some(),
+        was_restored: false,
     }
 }

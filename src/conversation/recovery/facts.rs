@@ -35,6 +35,25 @@ pub struct Head {
     pub carried_turns: u64,
 }
 
+impl Head {
+    /// Opening it.
+    pub(super) fn open(&self, via: Via) -> Step {
+        Step::Open {
+            upstream_id: self.upstream_id.clone(),
+            via,
+        }
+    }
+
+    /// Copying all of it.
+    pub(super) fn copy(&self, via: Via) -> Step {
+        Step::Copy {
+            source: self.upstream_id.clone(),
+            until: None,
+            via,
+        }
+    }
+}
+
 /// What is asked of a climb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
@@ -54,6 +73,9 @@ pub struct Goal {
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// Whether the last turn met a usage limit, which is then the cause of a roll.
     pub limited: bool,
+    /// Whether the head was restored before this climb, and what it lacks was not reported: however the agent opens it, it
+    /// comes from our backup.
+    pub was_restored: bool,
 }
 
 /// What the disk says of one transcript.
@@ -142,11 +164,9 @@ pub enum Step {
     Open {
         /// Which.
         upstream_id: UpstreamId,
-        /// `Resume` or `Load`, the latter in a new process too when `fresh_process` is set; `Located` when its transcript is
-        /// to be brought back before, `Archive` when our copy of it is to be put back before.
+        /// `Resume`, `Load`, or `FreshProcess` in a new process; `Located` when its transcript is to be brought back before,
+        /// `Archive` when our copy of it is to be put back before; `OlderLink` of an ancestor.
         via: Via,
-        /// Whether to start a new process for it.
-        fresh_process: bool,
     },
     /// Look at the transcripts on disk.
     Inspect,

@@ -1,11 +1,28 @@
 //! Counts the turns of a conversation and how many of them each step would lose. Pure.
 
-use bridge_protocol::link::{Relation, Via};
+use bridge_protocol::link::{Fidelity, Relation, Via};
 
-use super::{Climb, PREAMBLE_TURNS, Step};
+use super::{Climb, Inspection, Lack, Met, OnDisk, PREAMBLE_TURNS, Step};
 
 impl Climb {
-    pub(super) fn missing_after(&self, step: &Step) -> u64 {
+    /// Whether a step keeps as much as was asked for.
+    pub(super) fn is_enough(&self, step: &Step) -> bool {
+        self.fidelity_of(step, &Lack::default()) >= self.goal.min_fidelity
+    }
+
+    /// How much of the history a session has that this step opened and that lacks this.
+    pub(super) fn fidelity_of(&self, step: &Step, lack: &Lack) -> Fidelity {
+        match step {
+            Step::Text => Fidelity::Text,
+            Step::Fresh if self.has_history() => Fidelity::None,
+            Step::Open { .. } if lack.what.is_some() => Fidelity::Partial,
+            _ if self.missing_after(step, lack) == 0 => Fidelity::Full,
+            _ => Fidelity::Partial,
+        }
+    }
+
+    /// How many turns a session lacks that this step opened.
+    pub(super) fn missing_after(&self, step: &Step, lack: &Lack) -> u64 {
         let total = self.total_turns();
         match step {
             Step::Copy {
@@ -24,7 +41,7 @@ impl Climb {
                     .iter()
                     .position(|ancestor| ancestor.upstream_id == *source);
                 let on_disk = position
-                    .and_then(|index| self.inspection.as_ref()?.ancestors.get(index)?.as_ref())
+                    .and_then(|index| self.found()?.ancestors.get(index)?.as_ref())
                     .map_or(0, |file| file.turns);
                 let after = position
                     .and_then(|index| self.goal.ancestors.get(index))
@@ -33,7 +50,7 @@ impl Climb {
                 after.max(total.saturating_sub(on_disk))
             }
             Step::Text => {
-                let found = self.inspection.as_ref();
+                let found = self.found();
                 let (readable, after) =
                     found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
                 let told = readable.min(PREAMBLE_TURNS);
@@ -45,34 +62,33 @@ impl Climb {
             Step::Copy {
                 via: Via::Rebuilt, ..
             } => {
-                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                let kept = on_disk.map_or(0, |file| file.repaired_turns);
+                let kept = self.head_file().map_or(0, |file| file.repaired_turns);
                 self.turns_of_head()
                     .saturating_sub(kept)
                     .max(self.kept_lacks)
                     .max(1)
             }
-            Step::Open { .. } if self.head_is_short => {
-                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                let missing = on_disk.map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1));
+            Step::Open { .. } if self.head_is_short() => {
+                let missing = self
+                    .head_file()
+                    .map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1));
                 missing.max(self.kept_lacks)
             }
             Step::Copy { .. } => {
-                let on_disk = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-                let on_disk = on_disk.map_or(0, |file| file.turns);
+                let on_disk = self.head_file().map_or(0, |file| file.turns);
                 total.saturating_sub(on_disk).max(self.kept_lacks)
             }
-            Step::Open { .. } => self.lacking.max(self.kept_lacks),
+            Step::Open { .. } => lack.turns.max(self.kept_lacks),
             Step::Inspect | Step::GiveUp => 0,
         }
     }
 
     /// Turns of the whole history, as far as known.
     pub(super) fn total_turns(&self) -> u64 {
-        let found = self.inspection.as_ref();
+        let found = self.found();
         let readable = found.map_or(0, |found| found.readable_turns);
         let of_head = self.turns_that_count();
-        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short {
+        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short() {
             return readable.max(of_head);
         }
         // What the head carries is counted already, where it could be.
@@ -95,15 +111,17 @@ impl Climb {
     /// The same without turns that the user went back behind within the agent: they are no longer part of the history.
     pub(super) fn turns_that_count(&self) -> u64 {
         let of_head = self.turns_of_head();
-        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
+        let file = self.head_file();
         file.filter(|file| file.went_back(of_head))
             .map_or(of_head, |file| file.turns)
     }
 
     /// The damage of the head's transcript, as text.
-    pub(super) fn loss(&self) -> String {
-        let file = self.inspection.as_ref().and_then(|found| found.head.as_ref());
-        let (turns, breaks) = file.map_or((0, 0), |file| (file.turns, file.breaks));
+    pub(super) fn loss(&self, found: &Inspection) -> String {
+        let (turns, breaks) = found
+            .head
+            .as_ref()
+            .map_or((0, 0), |file| (file.turns, file.breaks));
         let damage = match breaks {
             0 => String::new(),
             1 => "is damaged (a record is missing from its middle) and ".to_owned(),
@@ -115,14 +133,36 @@ impl Climb {
         )
     }
 
+    /// Whether the head's transcript is to hold something.
+    pub(super) fn is_expected(&self) -> bool {
+        self.head_written() || self.turns_of_head() > 0
+    }
+
+    /// Whether the agent has opened the head, but its transcript holds less than was acknowledged.
+    pub(super) fn head_is_short(&self) -> bool {
+        self.tried.iter().any(|tried| matches!(tried.met, Met::Short(_)))
+    }
+
+    /// What the disk said last.
+    fn found(&self) -> Option<&Inspection> {
+        self.tried.iter().rev().find_map(|tried| match &tried.met {
+            Met::Inspected(found) | Met::Short(found) => Some(found),
+            Met::Failed(_) | Met::Damaged(_) => None,
+        })
+    }
+
+    /// What it said of the head's transcript.
+    fn head_file(&self) -> Option<&OnDisk> {
+        self.found()?.head.as_ref()
+    }
+
     pub(super) fn head_written(&self) -> bool {
         self.goal.head.as_ref().is_some_and(|head| head.written)
     }
 
     pub(super) fn has_history(&self) -> bool {
         let Some(head) = &self.goal.head else { return false };
-        let found = self.inspection.as_ref();
-        let on_disk = found.is_some_and(|found| {
+        let on_disk = self.found().is_some_and(|found| {
             let of_head = found.head.as_ref();
             found.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
         });

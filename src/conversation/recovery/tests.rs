@@ -75,39 +75,26 @@ fn a_process_at_fault_is_replaced_once() {
 #[test]
 fn a_fresh_process_is_really_a_fresh_one() {
     let mut climb = Climb::new(goal());
-    assert!(matches!(
-        climb.next_step(),
-        Step::Open {
-            fresh_process: false,
-            ..
-        }
-    ));
-    climb.failed(&process());
-    assert!(matches!(
-        climb.next_step(),
-        Step::Open {
-            fresh_process: true,
-            ..
-        }
-    ));
+    assert!(!climb.needs_fresh_process(&climb.next_step()));
+    fails(&mut climb, process());
+    assert!(climb.needs_fresh_process(&climb.next_step()));
 }
 
 /// It may have been ended by what another conversation did in it.
 #[test]
 fn for_a_process_that_ended_under_a_copy_nothing_less_is_taken_before_it_was_tried_in_a_fresh_one() {
     let mut climb = Climb::new(goal());
-    assert!(matches!(climb.next_step(), Step::Open { .. }));
-    climb.failed(&unknown());
+    fails(&mut climb, unknown());
     assert_eq!(climb.next_step(), Step::Inspect);
     climb.inspected(disk(on_disk(4), &[], 4));
     let copy = climb.next_step();
     assert!(matches!(copy, Step::Copy { via: Via::Copied, .. }));
     assert!(!climb.needs_fresh_process(&copy));
-    climb.failed(&process());
+    fails(&mut climb, process());
     let again = climb.next_step();
     assert_eq!(again, copy);
     assert!(climb.needs_fresh_process(&again));
-    climb.failed(&process());
+    fails(&mut climb, process());
     let less = climb.next_step();
     assert_eq!(less, Step::Text);
     assert!(!climb.needs_fresh_process(&less));
@@ -225,9 +212,7 @@ fn the_nearest_of_equal_ancestors_comes_first() {
 #[test]
 fn an_ancestor_is_taken_up_cut_at_its_reference() {
     let mut climb = Climb::new(goal_with_ancestor());
-    climb.next_step();
-    climb.failed(&unknown());
-    climb.next_step();
+    fails(&mut climb, unknown());
     climb.inspected(disk(None, &[on_disk(30)], 30));
     let expected = Step::Copy {
         source: "a".into(),
@@ -501,11 +486,4 @@ fn a_head_that_holds_fewer_turns_without_damage_is_kept_and_told() {
         &["resume h"],
         Some((Via::Resume, Fidelity::Full, 0)),
     );
-}
-
-#[test]
-fn a_failure_without_a_step_is_nothing() {
-    let mut climb = Climb::new(goal());
-    climb.failed(&process());
-    assert_eq!(climb.attempts(), []);
 }

@@ -50,10 +50,11 @@ fn what_was_put_back_and_is_refused_is_copied() {
             (Step::Inspect, _) if climb.attempts().len() == 1 => climb.inspected(gone()),
             (Step::Inspect, _) => climb.inspected(disk(on_disk(4), &[], 4)),
             (_, "copied h") => {}
-            _ => climb.failed(&unknown()),
+            _ => climb.failed(step, unknown()),
         }
     }
-    let resumed = climb.succeeded("new".into());
+    let copied = head("h", 4).copy(Via::Copied);
+    let resumed = climb.succeeded(&copied, "new".into(), &Lack::default());
     assert_eq!((resumed.via, resumed.fidelity), (Via::Copied, Fidelity::Full));
 }
 
@@ -64,16 +65,14 @@ fn a_copy_with_fewer_turns_than_were_acknowledged_is_told_as_such() {
             min_fidelity,
             ..goal()
         });
-        climb.next_step();
-        climb.failed(&unknown());
-        climb.next_step();
+        fails(&mut climb, unknown());
         climb.inspected(gone());
         let step = climb.next_step();
         assert!(climb.can_be_short(&step));
         assert!(climb.falls_short(&on_disk(3).unwrap()));
-        assert_eq!(climb.opened_short(disk(on_disk(3), &[], 3)), is_taken);
+        assert_eq!(climb.opened_short(&step, disk(on_disk(3), &[], 3)), is_taken);
         if is_taken {
-            let resumed = climb.succeeded("h".into());
+            let resumed = climb.succeeded(&step, "h".into(), &Lack::default());
             assert_eq!(
                 (resumed.via, resumed.fidelity, resumed.missing_turns),
                 (Via::Archive, Fidelity::Partial, 1)
@@ -91,19 +90,14 @@ fn what_a_restored_rollout_lacks_is_told() {
             readable: false,
             ..goal()
         });
-        climb.next_step();
-        climb.failed(&unknown());
-        climb.next_step();
+        fails(&mut climb, unknown());
         climb.inspected(gone());
         let step = climb.next_step();
         assert!(!climb.can_be_short(&step));
-        climb.note_lacking(2);
-        assert_eq!(
-            climb.opened_damaged("the kept copy lacks the last turns (2)"),
-            is_taken
-        );
+        let lack = lacks(2, "the kept copy lacks the last turns (2)");
+        assert_eq!(climb.opened_damaged(&step, &lack), is_taken);
         if is_taken {
-            let resumed = climb.succeeded("h".into());
+            let resumed = climb.succeeded(&step, "h".into(), &lack);
             assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 2));
         }
     }
@@ -115,17 +109,16 @@ fn what_was_restored_before_comes_from_the_copy_however_it_is_opened() {
     for (min_fidelity, is_taken) in [(Fidelity::Partial, true), (Fidelity::Full, false)] {
         let mut climb = Climb::new(Goal {
             min_fidelity,
+            was_restored: true,
             ..goal()
         });
-        climb.note_restored_before();
         climb.note_kept_lacks(2);
-        assert_eq!(name(&climb.next_step()), "resume h");
-        assert_eq!(
-            climb.opened_damaged("the kept copy lacks the last turns (2)"),
-            is_taken
-        );
+        let step = climb.next_step();
+        assert_eq!(name(&step), "resume h");
+        let lack = lacks(0, "the kept copy lacks the last turns (2)");
+        assert_eq!(climb.opened_damaged(&step, &lack), is_taken);
         if is_taken {
-            let resumed = climb.succeeded("h".into());
+            let resumed = climb.succeeded(&step, "h".into(), &lack);
             assert_eq!(
                 (resumed.via, resumed.fidelity, resumed.missing_turns),
                 (Via::Archive, Fidelity::Partial, 2)

@@ -76,6 +76,7 @@ fn what_lay_beside_the_branch_before_makes_up_for_nothing() {
 
 #[test]
 fn what_is_not_whole_is_kept_as_partial_or_left_where_all_was_asked_for() {
+    let lack = lacks(0, "a record is damaged");
     let opened = |min_fidelity| {
         let unreadable = Goal {
             readable: false,
@@ -83,17 +84,19 @@ fn what_is_not_whole_is_kept_as_partial_or_left_where_all_was_asked_for() {
             ..goal_with_ancestor()
         };
         let mut climb = Climb::new(unreadable);
-        climb.next_step();
-        let kept = climb.opened_damaged("a record is damaged");
+        let kept = climb.opened_damaged(&climb.next_step(), &lack);
         (climb, kept)
     };
     let (climb, kept) = opened(Fidelity::Partial);
     assert!(kept);
-    let resumed = climb.succeeded("h".into());
+    let resumed = climb.succeeded(&climb.next_step(), "h".into(), &lack);
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 0));
-    let (mut climb, kept) = opened(Fidelity::Full);
+    let (climb, kept) = opened(Fidelity::Full);
     assert!(!kept);
-    let told = climb.attempts()[0].error.as_deref();
-    assert_eq!(told, Some("its transcript is not whole: a record is damaged"));
+    let told = climb.attempts().remove(0).error;
+    assert_eq!(
+        told.as_deref(),
+        Some("its transcript is not whole: a record is damaged")
+    );
     assert_eq!(climb.next_step(), Step::GiveUp);
 }

@@ -110,6 +110,7 @@ pub(super) fn goal() -> Goal {
         readable: true,
         refused: Vec::new(),
         limited: false,
+        was_restored: false,
     }
 }
 
@@ -154,17 +155,16 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
         match &step {
             Step::Inspect => climb.inspected(facts.disk.clone()),
             Step::GiveUp => {
-                let (cause, attempts) = (climb.cause(), climb.attempts().to_vec());
                 return Climbed {
                     steps,
-                    end: Err(attempts),
-                    cause,
+                    end: Err(climb.attempts()),
+                    cause: climb.cause(),
                     kept_head: false,
                 };
             }
             _ => {
                 if let Some(failure) = facts.failures.get(name.as_str()) {
-                    climb.failed(failure);
+                    climb.failed(step, failure.clone());
                     continue;
                 }
                 if climb.can_be_short(&step)
@@ -173,7 +173,7 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
                         .head
                         .as_ref()
                         .is_some_and(|file| climb.falls_short(file))
-                    && !climb.opened_short(facts.disk.clone())
+                    && !climb.opened_short(&step, facts.disk.clone())
                 {
                     continue;
                 }
@@ -181,16 +181,25 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
                     Step::Open { upstream_id, .. } => upstream_id.clone(),
                     _ => "new".into(),
                 };
-                let (cause, kept_head) = (climb.cause(), Climb::keeps_head(&step));
                 return Climbed {
                     steps,
-                    end: Ok(climb.succeeded(id)),
-                    cause,
-                    kept_head,
+                    end: Ok(climb.succeeded(&step, id, &Lack::default())),
+                    cause: climb.cause(),
+                    kept_head: Climb::keeps_head(&step),
                 };
             }
         }
     }
+}
+
+/// The next step fails.
+pub(super) fn fails(climb: &mut Climb, failure: StepFailure) {
+    climb.failed(climb.next_step(), failure);
+}
+
+pub(super) fn lacks(turns: u64, what: &str) -> Lack {
+    let what = Some(what.to_owned());
+    Lack { turns, what }
 }
 
 pub(super) fn facts(disk: Inspection, failures: &[(&'static str, StepFailure)]) -> Facts {

@@ -90,7 +90,7 @@ prop_compose! {
             Vec::new()
         };
         let head = has_head.then(|| Head { written: written || turns > 0, relation, ..head("h", turns) });
-        Goal { head, ancestors, min_fidelity, can_resume, can_load, readable, refused, limited }
+        Goal { head, ancestors, min_fidelity, can_resume, can_load, readable, refused, limited, was_restored: false }
     }
 }
 

@@ -128,13 +128,7 @@ fn what_lies_elsewhere_is_brought_back_before_anything_else() {
 #[test]
 fn what_the_agent_does_not_have_is_forgotten_whatever_came_before() {
     let mut climb = Climb::new(goal());
-    let Step::Open { .. } = climb.next_step() else {
-        unreachable!()
-    };
-    climb.failed(&process());
-    let Step::Open { .. } = climb.next_step() else {
-        unreachable!()
-    };
-    climb.failed(&unknown());
+    fails(&mut climb, process());
+    fails(&mut climb, unknown());
     assert!(climb.is_forgotten());
 }
