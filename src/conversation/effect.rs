@@ -113,6 +113,13 @@ pub enum Input<R> {
     Elapsed(Deadline),
     /// The conversation that this one branched off hands the branch's session over.
     HandedOver(Box<Opened>),
+    /// The conversation's task failed. Only what is on disk counts.
+    Recovered {
+        /// Why it failed.
+        why: String,
+        /// Whether the write that was under way is on disk.
+        is_written: bool,
+    },
     /// The daemon stops.
     Stop {
         /// How long a running turn gets, in milliseconds.

@@ -23,9 +23,9 @@ use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
 use super::effect::Arrival;
 use super::error::ConversationError;
 use super::history::behind;
-use super::registry::end_unfinished;
 use super::services::{Services, now};
 use super::state::view_of_record;
+use super::transition::end_unfinished;
 use super::work::Progress;
 use crate::archive::Unpacked;
 use crate::files::durable::make_folders;
@@ -163,7 +163,7 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
     record.turn.take_if(is_open);
     // As if the daemon ended now: a turn that runs has no agent where the bundle goes.
     let why = "the conversation was exported while the turn ran";
-    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, Arrival::Unknown);
+    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, Arrival::Unknown, now());
     let mut missing = Vec::new();
     let (mut found, mut kept) = (Vec::new(), Vec::new());
     let head = record.chain.head();

@@ -55,9 +55,6 @@ use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
 pub use filter::Filter;
-#[cfg(test)]
-pub(super) use last_life::EndedTurn;
-pub(super) use last_life::{end_failed_task, end_unfinished};
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;

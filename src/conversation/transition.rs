@@ -8,7 +8,7 @@ mod branching;
 mod calls;
 mod continuing;
 mod due;
-pub(super) mod editing;
+mod editing;
 mod ending;
 mod hearing;
 mod interrupts;
@@ -16,6 +16,7 @@ mod lifecycle;
 mod line;
 mod moving;
 mod prompting;
+mod recovering;
 mod repairing;
 mod session;
 mod settling;
@@ -33,7 +34,7 @@ use super::effect::{Disposition, Effect, Effects, Found, Input, Now, Work};
 use super::error::ConversationError;
 use super::state::{Model, Operation, OperationKind, Stage, Turn, TurnPhase};
 
-pub(super) use writing::REWRITE_AFTER_MS;
+pub(super) use recovering::{Ended, EndedTurn, end_unfinished};
 
 impl<R> Model<R> {
     /// Takes one input and returns the effects, answers last.
@@ -83,6 +84,7 @@ impl<R> Model<R> {
             }
             Input::AgentRetired => self.agent_retired(),
             Input::Elapsed(deadline) => self.elapsed(deadline),
+            Input::Recovered { why, is_written } => self.recover(&why, is_written),
             Input::HandedOver(opened) => self.handed_over(*opened),
             Input::Stop { grace_ms } => self.stop(grace_ms),
         }

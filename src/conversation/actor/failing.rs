@@ -7,26 +7,18 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::event::Event;
-use bridge_protocol::time;
-use bridge_protocol::turn::TurnResult;
 use futures_util::{FutureExt, StreamExt};
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
-use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Call, CallChange, Deadline, Input, Ledger, Milestone, WritePart};
+use crate::conversation::effect::{Call, Input};
 use crate::conversation::error::ConversationError;
-use crate::conversation::registry::{end_failed_task, panic_text};
-use crate::conversation::services::{chain_text, now};
-use crate::conversation::state::Model;
-use crate::conversation::transition::REWRITE_AFTER_MS;
+use crate::conversation::registry::panic_text;
+use crate::conversation::services::now;
 use crate::conversation::upstream::UncommittedCopy;
-use crate::store::Change;
 use crate::transcript::moving::Moving;
 
-use super::{Actor, Job, Message, Reply};
+use super::{Actor, Job, Message};
 
 /// How many panics within [`FAULTS_WITHIN`] make a conversation refuse calls: one that panics at each message would otherwise
 /// restart endlessly, and one that panics without any message would keep a thread busy.
@@ -138,72 +130,20 @@ impl Actor {
         drop(self.model.take_effects());
         self.end_jobs().await;
         self.let_go();
-        let recorded = self.settle_writes().await;
+        let is_written = self.settle_writes().await;
+        self.input(Input::Recovered {
+            why: why.to_owned(),
+            is_written,
+        });
+        while let Some(written) = self.writes.next().await {
+            self.input(*written);
+        }
+        // The record on disk does not name where they are.
         if let Some(moved) = self.made.files.take() {
             let back = tokio::task::spawn_blocking(move || Moving::take_back(moved));
             // The next start takes back what could not be taken back here.
             let _is_back = back.await;
         }
-        let record = match self.services.store.conversation(id) {
-            Ok(Some(record)) if record.deleted_at.is_none() => record,
-            Ok(_) => {
-                self.is_over = true;
-                return;
-            }
-            Err(error) => {
-                tracing::error!(conversation = %id, error = chain_text(&error), "the record cannot be read");
-                self.is_over = true;
-                return;
-            }
-        };
-        let on_disk = record.clone();
-        let (change, ended) = end_failed_task(&self.services, record, why);
-        let written = self.services.store.commit(change.clone()).await;
-        let unsaved = written.err().map(|error| {
-            tracing::error!(conversation = %id, error = chain_text(&error), "could not record a failure");
-            ledger_of(&change)
-        });
-        let Some(record) = change.conversation else { return };
-        let model = Model::new(record, self.model.kind, self.model.rules.clone());
-        let failed = std::mem::replace(&mut self.model, model);
-        self.model.last_job = failed.last_job;
-        // The tree move that holds it releases it.
-        self.model.held = failed.held;
-        if let Some(unsaved) = unsaved {
-            self.model.writer.on_disk = on_disk;
-            self.model.writer.unsaved = unsaved;
-            self.model.writer.is_ahead = true;
-            self.model.writer.has_failed = true;
-            let at = Instant::now() + Duration::from_millis(REWRITE_AFTER_MS);
-            self.deadlines.push((Deadline::Rewrite, at));
-        }
-        self.tell_failure(failed, recorded.or(ended.map(|ended| ended.result)));
-    }
-
-    /// Reports how the turn ended, and that the conversation failed.
-    fn tell_failure(&mut self, failed: Model<Reply>, result: Option<TurnResult>) {
-        let at = time::text(now());
-        let turn = failed.turn.filter(|turn| turn.announced);
-        if let Some((turn, result)) = turn.zip(result) {
-            self.stream.emit(&Event::TurnEnded { turn: result.clone() }, &at);
-            let answer = self.model.turn_answer(turn.edit.as_ref(), result);
-            let mut open = failed.open_requests.into_iter();
-            let request = turn.asked.caller.request.as_ref();
-            let followers = open
-                .find(|open| request.is_some_and(|request| request.id == open.request.id))
-                .map(|open| open.followers)
-                .unwrap_or_default();
-            for reply in turn.asked.caller.reply.into_iter().chain(followers) {
-                // A caller that hung up needs no answer.
-                let _gone = reply.send(Ok(answer.clone()));
-            }
-            for reply in turn.cancel_callers.into_iter().filter_map(|caller| caller.reply) {
-                let _gone = reply.send(Ok(Answer::Cancelled(turn.cancelled)));
-            }
-        }
-        let state = ConversationState::Failed;
-        self.stream.emit(&Event::StateChanged { state }, &at);
-        self.publish();
     }
 
     /// Ends the jobs. Those that change files are waited for: what they have made is taken back, and nothing may begin with the
@@ -260,72 +200,13 @@ impl Actor {
         }
     }
 
-    /// Waits for the write that is under way, and reports what it has made durable. Returns the end of the turn, if that is
-    /// among it. Parts of the next write are lost with the task: nothing of them is on disk.
-    async fn settle_writes(&mut self) -> Option<TurnResult> {
-        let mut ended = None;
+    /// Waits for the write that is under way. Returns whether it is on disk. Parts of the next write are lost with the task:
+    /// nothing of them is on disk.
+    async fn settle_writes(&mut self) -> bool {
+        let mut is_written = false;
         while let Some(written) = self.writes.next().await {
-            let Input::Written(Ok(())) = *written else {
-                // A caller that waits for what could not be written gets the error that its answer was lost.
-                continue;
-            };
-            let under_way = self.model.writer.under_way.take();
-            for WritePart { ledger, milestone } in under_way.into_iter().flat_map(|write| write.parts) {
-                let at = time::text(now());
-                for event in &ledger.events {
-                    self.stream.emit(event, &at);
-                }
-                ended = self.tell_durable(milestone, &at).or(ended);
-            }
+            is_written |= matches!(*written, Input::Written(Ok(())));
         }
-        ended
-    }
-
-    fn tell_durable(&mut self, milestone: Milestone<Reply>, at: &str) -> Option<TurnResult> {
-        match milestone {
-            Milestone::TurnEnded(turn) => return Some(*turn),
-            Milestone::QuestionSettled(settled) => {
-                for event in &settled.events {
-                    self.stream.emit(event, at);
-                }
-                // The agent's session is closed, which answers it.
-                answer(settled.caller?, Answer::Responded(None));
-            }
-            Milestone::Changed(change) => self.tell_change(*change, at),
-            _ => {}
-        }
-        None
-    }
-
-    fn tell_change(&mut self, change: CallChange<Reply>, at: &str) {
-        if change.ends_operation {
-            self.keep_move();
-        }
-        if let Answer::Forked(fork) = &change.answer
-            && fork.conversation.id != self.model.id()
-        {
-            self.services.announce_new(fork.conversation.clone());
-        }
-        for event in &change.events {
-            self.stream.emit(event, at);
-        }
-        answer(change.caller, change.answer);
-    }
-}
-
-fn answer(caller: Caller<Reply>, answer: Answer) {
-    if let Some(reply) = caller.reply {
-        // A caller that hung up needs no answer.
-        let _gone = reply.send(Ok(answer));
-    }
-}
-
-/// What a change contains besides the record.
-fn ledger_of(change: &Change) -> Ledger {
-    Ledger {
-        lineage: change.lineage.iter().map(|(_, entry)| entry.clone()).collect(),
-        upstream: change.upstream.iter().map(|(_, _, id)| id.clone()).collect(),
-        requests: change.requests.clone(),
-        events: Vec::new(),
+        is_written
     }
 }

@@ -3,25 +3,21 @@
 use std::sync::Arc;
 
 use bridge_protocol::link::LineageEntry;
-use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
-
-use jiff::{SignedDuration, Timestamp};
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::FailureKind;
+use jiff::Timestamp;
 
 use super::super::actor::Message;
 use super::super::arrival::arrival;
 use super::super::effect::Arrival;
 use super::super::error::ConversationError;
 use super::super::services::{Services, now};
-use super::super::transition::editing::{abandon, append, edit_answer, leave_turns};
+use super::super::transition::{Ended, EndedTurn, end_unfinished};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation, PendingEdit, PendingTurn,
-    RequestId, RequestRecord, Resting, TurnPhase,
+    Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation, RequestRecord, Resting,
+    TurnPhase,
 };
-
-/// How long after a failure of its task a conversation waits until a scheduled continuation is sent.
-const AFTER_A_FAULT: SignedDuration = SignedDuration::from_mins(1);
 
 impl Registry {
     /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans. If the store
@@ -73,15 +69,8 @@ fn result_of(
         return Ok(None);
     };
     let kept = services.store.request(Some(record.id), request)?;
-    let result = match &ended.edit {
-        Some(edit) => {
-            let edit = Some(edit).filter(|edit| edit.accepted);
-            RawJson::from_value(&edit_answer(record, edit, ended.result.clone()))
-        }
-        None => RawJson::from_value(&ended.result),
-    };
     Ok(kept.map(|kept| RequestRecord {
-        result: result.ok(),
+        result: ended.answer(record).to_json().ok(),
         ..kept
     }))
 }
@@ -101,38 +90,6 @@ fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<Li
         conversation: Some(record),
         ..Change::default()
     }
-}
-
-/// The record of a conversation whose task failed, and the end of its turn. Its agent may have the prompt and still work on
-/// it, so neither the prompt nor a continuation that was already sent is sent again automatically. A continuation that
-/// waits keeps waiting.
-pub(in crate::conversation) fn end_failed_task(
-    services: &Services,
-    record: ConversationRecord,
-    why: &str,
-) -> (Change, Option<EndedTurn>) {
-    let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-    let (mut record, ended) = end_unfinished(record, FailureKind::Unknown, why, Arrival::Unknown);
-    record.resting = Resting::Failed;
-    record.failure = Some(why.to_owned());
-    record.revision += 1;
-    if went_out {
-        record.continuation = record.continuation.and_then(|over| over.next(now()));
-    }
-    let later = now().saturating_add(AFTER_A_FAULT).unwrap_or_else(|_| now());
-    if let Some(continuation) = &mut record.continuation {
-        continuation.at = continuation.at.max(later);
-    }
-    wake_when_due(services, &record);
-    let kept = result_of(services, &record, ended.result.as_ref()).unwrap_or_else(|error| {
-        tracing::error!(conversation = %record.id, %error, "cannot look up the call that started a turn");
-        None
-    });
-    let change = Change {
-        requests: kept.into_iter().collect(),
-        ..with_lineage(services, record, ended.lineage)
-    };
-    (change, ended.result)
 }
 
 /// Gives up a continuation that is due: the record of its sending may be among the changes that the store lost. One whose time
@@ -168,7 +125,7 @@ impl Registry {
     /// whose prompt reached no agent is not recorded as used: if the call is repeated, it is carried out.
     async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Ended) {
         let Some(turn) = record.turn.clone() else {
-            return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown);
+            return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown, now());
         };
         let services = Arc::clone(&self.services);
         let (asked, sent) = (record.clone(), CutPrompt::from(&turn));
@@ -192,7 +149,8 @@ impl Registry {
             ),
             Arrival::Unknown => ("the daemon ended while the turn ran", false),
         };
-        let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived);
+        let (mut record, mut ended) =
+            end_unfinished(record, FailureKind::DaemonRestarted, why, arrived, now());
         if ended.was_taken_back {
             return (record, ended);
         }
@@ -252,103 +210,5 @@ impl Registry {
                 () = services.wakings.run(wake) => {}
             }
         });
-    }
-}
-
-/// What was ended of a conversation.
-#[derive(Debug, Default)]
-pub(in crate::conversation) struct Ended {
-    /// How its turn ended; none where it had none, or all of it was taken back.
-    pub result: Option<EndedTurn>,
-    /// What the lineage gains.
-    pub lineage: Vec<LineageEntry>,
-    /// Whether it was an edit that came to nothing: the conversation is as it was.
-    was_taken_back: bool,
-}
-
-/// How a turn ended that the last life cut short.
-#[derive(Debug)]
-pub(in crate::conversation) struct EndedTurn {
-    /// Its caller's own name of the call that asked for it.
-    pub request: Option<RequestId>,
-    /// The end.
-    pub result: TurnResult,
-    /// The branch that it was on, when it replaced an earlier turn.
-    edit: Option<PendingEdit>,
-}
-
-/// Takes a turn that will not end by itself off a record, and keeps its questions as orphans. An edit stands when its prompt
-/// was accepted, or had arrived.
-pub(in crate::conversation) fn end_unfinished(
-    mut record: ConversationRecord,
-    kind: FailureKind,
-    why: &str,
-    arrived: Arrival,
-) -> (ConversationRecord, Ended) {
-    for interrupt in &mut record.interrupts {
-        interrupt.orphaned = true;
-    }
-    let mut ended = Ended::default();
-    let Some(turn) = record.turn.take() else {
-        return (record, ended);
-    };
-    if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
-        if matches!(arrived, Arrival::Present | Arrival::Answered) {
-            ended.lineage = append(&mut record, edit);
-            leave_turns(&mut record, turn.accepted_at, now());
-        } else {
-            ended.lineage.extend(abandon(&mut record, edit, edit.link.at));
-            ended.was_taken_back = true;
-            record.revision += 1;
-            if arrived != Arrival::Absent {
-                // It may have been carried out there: the same call is not to do it again.
-                ended.result = Some(EndedTurn {
-                    request: turn.request_id.clone(),
-                    edit: turn.edit.clone(),
-                    result: failed(turn, kind, why, false),
-                });
-            }
-            return (record, ended);
-        }
-    }
-    record.resting = Resting::Interrupted;
-    // What was promised to go out by itself comes first.
-    if record.cut.is_none() || record.continuation.is_none() || turn.continues {
-        let mut interrupts = record.interrupts.iter();
-        record.cut = Some(CutPrompt {
-            asks: interrupts.any(|interrupt| interrupt.raised_at >= turn.accepted_at),
-            ..CutPrompt::from(&turn)
-        });
-    }
-    // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
-    record.limit = None;
-    record.revision += 1;
-    let stands = turn.edit.clone().map(|edit| PendingEdit {
-        accepted: true,
-        ..edit
-    });
-    ended.result = Some(EndedTurn {
-        request: turn.request_id.clone(),
-        edit: stands,
-        result: failed(turn, kind, why, true),
-    });
-    (record, ended)
-}
-
-/// The end of a turn that was cut short.
-fn failed(turn: PendingTurn, kind: FailureKind, why: &str, retryable: bool) -> TurnResult {
-    TurnResult {
-        turn_id: turn.turn_id,
-        stop_reason: StopReason::Failed,
-        failure: Some(Failure {
-            kind,
-            message: why.to_owned(),
-            resets_at: None,
-            retryable,
-        }),
-        upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
-        resumed: None,
-        usage: None,
-        continuation: None,
     }
 }

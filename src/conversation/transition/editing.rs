@@ -210,7 +210,7 @@ impl<R> Model<R> {
     }
 
     /// The answer about a turn for its caller.
-    pub(in crate::conversation) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
+    pub(super) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
         match edit {
             Some(edit) => Answer::Edited(Box::new(edit_answer(
                 &self.record,
@@ -302,17 +302,14 @@ impl<R> Model<R> {
 }
 
 /// Makes the branch of an edit the head.
-pub(in crate::conversation) fn append(
-    record: &mut ConversationRecord,
-    branch: &PendingEdit,
-) -> Vec<LineageEntry> {
+pub(super) fn append(record: &mut ConversationRecord, branch: &PendingEdit) -> Vec<LineageEntry> {
     let link = NewLink::from(&branch.link);
     record.chain.append(link, branch.fidelity, branch.link.at).entries
 }
 
 /// Drops what belongs to the turns that an edit has replaced: their interrupted prompt, its continuation, and the questions
 /// from before the edit.
-pub(in crate::conversation) fn leave_turns(record: &mut ConversationRecord, since: Now, now: Now) {
+pub(super) fn leave_turns(record: &mut ConversationRecord, since: Now, now: Now) {
     record.cut = None;
     let continuation = record.continuation.take();
     record.continuation = continuation.and_then(|it| it.without_word(now));
@@ -329,7 +326,7 @@ pub(in crate::conversation) fn leave_turns(record: &mut ConversationRecord, sinc
 }
 
 /// Logs the branch of an edit that came to nothing.
-pub(in crate::conversation) fn abandon(
+pub(super) fn abandon(
     record: &mut ConversationRecord,
     branch: &PendingEdit,
     now: Now,
@@ -339,7 +336,7 @@ pub(in crate::conversation) fn abandon(
 }
 
 /// The answer of an edit, on an accepted branch or none.
-pub(in crate::conversation) fn edit_answer(
+pub(super) fn edit_answer(
     record: &ConversationRecord,
     branch: Option<&PendingEdit>,
     turn: TurnResult,

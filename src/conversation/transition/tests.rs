@@ -21,6 +21,7 @@ mod prompts;
 mod properties;
 mod questions;
 mod random;
+mod recovering;
 mod repairing;
 mod resting;
 mod steps;

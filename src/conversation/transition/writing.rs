@@ -12,7 +12,7 @@ use crate::conversation::writer::UnderWay;
 use crate::store::ConversationRecord;
 
 /// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
-pub(in crate::conversation) const REWRITE_AFTER_MS: u64 = 5_000;
+const REWRITE_AFTER_MS: u64 = 5_000;
 
 impl<R> Model<R> {
     /// Notes that the record has changed by something that writes nothing itself.
@@ -164,7 +164,7 @@ impl<R> Model<R> {
 
     /// What a call has changed is on disk, or could not be written: what was made for it is kept or undone, and the call is
     /// answered.
-    fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
+    pub(super) fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
         let CallChange {
             caller,
             answer,

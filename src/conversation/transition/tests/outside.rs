@@ -8,13 +8,13 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{FailureKind, InterruptKind};
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::{PendingWrite, World};
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part, RepairedHead};
 use crate::conversation::error::ConversationError;
-use crate::conversation::registry::{EndedTurn, end_unfinished};
 use crate::conversation::state::{Model, TurnPhase};
+use crate::conversation::transition::{EndedTurn, end_unfinished};
 
 impl World {
     /// The climb opened a first or new session.
@@ -211,6 +211,11 @@ impl World {
     /// The oldest write that is under way ends well.
     pub(super) fn write_ends(&mut self) {
         let write = self.writes.pop_front().expect("nothing is being written");
+        self.arrives_on_disk(write);
+        self.apply(Input::Written(Ok(())));
+    }
+
+    fn arrives_on_disk(&mut self, write: PendingWrite) {
         for ledger in write.ledgers {
             for request in ledger.requests {
                 self.disk
@@ -225,7 +230,20 @@ impl World {
         if let Some(record) = write.record {
             self.disk.record = Some(record);
         }
-        self.apply(Input::Written(Ok(())));
+    }
+
+    /// The conversation's task fails. The write that is under way reaches the disk or does not.
+    pub(super) fn task_fails(&mut self, is_written: bool) {
+        let under_way = self.writes.pop_front().filter(|_| is_written);
+        under_way
+            .into_iter()
+            .for_each(|write| self.arrives_on_disk(write));
+        self.armed.clear();
+        (self.job, self.closing, self.arrived) = (None, None, None);
+        self.apply(Input::Recovered {
+            why: "a fault".to_owned(),
+            is_written,
+        });
     }
 
     /// The oldest write that is under way fails.
@@ -409,7 +427,13 @@ impl World {
     pub(super) fn is_killed_when(&mut self, arrived: Arrival) {
         let record = self.disk.record.clone().expect("nothing is on disk");
         let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-        let (mut record, ended) = end_unfinished(record, FailureKind::DaemonRestarted, "killed", arrived);
+        let (mut record, ended) = end_unfinished(
+            record,
+            FailureKind::DaemonRestarted,
+            "killed",
+            arrived,
+            self.now(),
+        );
         self.disk.lineage.extend(ended.lineage);
         if let Some(EndedTurn {
             request: Some(request),
