@@ -390,7 +390,7 @@ impl Climb {
             match &tried.met {
                 // Whatever came before: that it does not have it is what decides.
                 Met::Failed(StepFailure::SessionUnknown(_)) if is_opening => {
-                    cause = Some(RollCause::Forgotten)
+                    cause = Some(RollCause::Forgotten);
                 }
                 Met::Failed(StepFailure::Process(_)) if is_opening => {
                     cause.get_or_insert(RollCause::AgentDied);

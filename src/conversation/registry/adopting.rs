@@ -213,7 +213,9 @@ impl Registry {
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
         let services = Arc::clone(&self.services);
         self.reading("transcript/check", Some(record.id), move || {
-            if let Some(kept) = in_place_of_lost(&services, &entry, &id).map_err(|error| ConversationError::from(&error))? {
+            if let Some(kept) =
+                in_place_of_lost(&services, &entry, &id).map_err(|error| ConversationError::from(&error))?
+            {
                 return check_kept(&entry, &id, &kept);
             }
             let (dialect, home) = (format.dialect(), services.home(&root));
