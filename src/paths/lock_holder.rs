@@ -40,7 +40,8 @@ pub fn is_of_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
     false
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+/// The process that started this one.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
     parent.trim().parse().ok()

@@ -26,6 +26,8 @@ mod linux {
     use std::fs;
     use std::path::PathBuf;
 
+    use crate::paths::lock_holder::parent_of;
+
     pub(super) fn holder(files: &[PathBuf]) -> Option<(PathBuf, u32)> {
         // As the kernel names them.
         let files: HashSet<PathBuf> = files
@@ -43,10 +45,18 @@ mod linux {
                 continue;
             };
             let mut held = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-            if let Some(path) = held.find(|path| files.contains(path)) {
+            if let Some(path) = held.find(|path| files.contains(path))
+                && !is_being_started(pid, own)
+            {
                 return Some((path, pid));
             }
         }
         None
+    }
+
+    /// Whether this process is starting that one just now: until its program begins, it has the files of this one open.
+    fn is_being_started(pid: u32, own: u32) -> bool {
+        let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
+        parent_of(pid) == Some(own) && line(pid) == line(own)
     }
 }

@@ -72,7 +72,7 @@ fn a_command_is_shown_whole() {
 fn a_change_is_shown_as_a_diff() {
     let expected = [
         "? Edit a.rs",
-        "  a.rs",
+        "  /home/u/src/a.rs",
         "    one",
         "  - two",
         "  + zwei",
