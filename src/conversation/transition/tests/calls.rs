@@ -151,6 +151,20 @@ fn f2_reset_clears_the_chain_and_keeps_the_lineage() {
     assert!(!world.saw("event rolled"));
 }
 
+/// It would read the lineage without the reset, and take back what came before.
+#[test]
+fn an_undo_is_refused_until_the_reset_before_it_is_on_disk() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.reset();
+    world.closes();
+    let early = world.undo();
+    assert!(matches!(world.answers[&early], Err(ConversationError::Busy(_))));
+    world.release_writes();
+    let undo = world.undo();
+    assert!(!world.answers.contains_key(&undo), "it has begun");
+}
+
 #[test]
 fn reset_lifts_limit_failure_and_questions() {
     let mut world = World::running();

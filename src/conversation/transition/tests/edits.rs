@@ -366,6 +366,21 @@ fn a_branch_in_place_is_taken_back_too() {
     world.expect_among(&format!("answer {reply} undone s1 0"));
 }
 
+/// It would take back the same change, and both would be answered.
+#[test]
+fn a_second_undo_is_refused_until_the_first_is_on_disk() {
+    let mut world = World::live();
+    world.fork(true);
+    world.branched(Ok(branch("s2")));
+    world.hold_writes = true;
+    let first = world.undo();
+    world.looks_back();
+    let second = world.undo();
+    world.expect_last(&format!("answer {second} error busy"));
+    world.release_writes();
+    world.expect_among(&format!("answer {first} undone s1 0"));
+}
+
 #[test]
 fn an_undo_that_cannot_be_written_changes_nothing() {
     let mut world = sent();
