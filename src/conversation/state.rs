@@ -236,6 +236,15 @@ pub enum OperationKind {
     },
 }
 
+impl OperationKind {
+    /// Whether it makes something beside the record, which is undone when the record cannot be written: a session, a copy or
+    /// moved files.
+    #[must_use]
+    pub fn makes_something(&self) -> bool {
+        !matches!(self, Self::Reset | Self::Undo(_))
+    }
+}
+
 impl<R> Operation<R> {
     /// Whether its session is being opened.
     #[must_use]

@@ -238,7 +238,7 @@ impl<R> Model<R> {
         progress: Arc<Progress>,
     ) {
         match undoing {
-            Some(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller),
+            Some(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller, progress),
             Some(Undoing::Move { cwd }) => {
                 let destination = Destination::Folder(cwd);
                 let work = Work::Move {
@@ -259,7 +259,7 @@ impl<R> Model<R> {
     }
 
     /// Makes an earlier head the head again.
-    fn take_up_again(&mut self, earlier: EarlierHead, caller: Caller<R>) {
+    fn take_up_again(&mut self, earlier: EarlierHead, caller: Caller<R>, progress: Arc<Progress>) {
         let EarlierHead { link, dropped } = earlier;
         let mut chain = self.record.chain.clone();
         let (cwd, held) = (link.cwd.clone(), link.upstream_id.clone());
@@ -297,7 +297,7 @@ impl<R> Model<R> {
             events,
             ..CallChange::new(caller, answer, before)
         };
-        self.write_change(ledger, change);
+        self.write_result(OperationKind::Undo(progress), ledger, change);
     }
 }
 

@@ -217,7 +217,7 @@ impl<R> Model<R> {
                     events,
                     ..CallChange::new(caller, answer, before)
                 };
-                self.write_change(ledger, change);
+                self.write_result(OperationKind::Reset, ledger, change);
             }
             OperationKind::Delete => {
                 let before = self.record.clone();

@@ -178,7 +178,7 @@ impl<R> Model<R> {
             false => None,
         };
         if let Err(failure) = result {
-            match op {
+            match op.filter(|op| op.kind.makes_something()) {
                 // The record is as it was before.
                 Some(op) if before.is_none() => {
                     let number = self.begin_work(Work::TakeBack(failure));
