@@ -327,7 +327,9 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
         _ => return Err(unusable(&target, "its parent is not a folder")),
     }
     match target.symlink_metadata() {
-        Ok(found) if found.is_dir() => Err(unusable(&target, "it is a folder; name a file in it")),
+        Ok(found) if found.is_dir() => Err(ConversationError::Conflict(format!(
+            "{path} is a folder; name a file in it"
+        ))),
         Ok(_) => Err(ConversationError::Conflict(format!(
             "{path} exists already, and is not overwritten; name another file"
         ))),

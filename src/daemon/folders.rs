@@ -63,7 +63,11 @@ pub fn check_entries(data: &Path) -> Result<(), FolderError> {
             true => Kind::Folder,
             false => Kind::File,
         };
-        check_entry(path, kind)?;
+        check_entry(path, kind).map_err(|error| match error {
+            // Within that folder it would be found again.
+            FolderError::Misplaced(misplaced) => misplaced.moved_to(data).into(),
+            error => error,
+        })?;
     }
     Ok(())
 }
