@@ -242,7 +242,7 @@ impl From<StoreError> for ConversationError {
     }
 }
 
-/// A transcript that cannot be read. What passes by itself is no damage.
+/// Why a transcript cannot be read. A temporary error, such as a full disk, does not mean that the transcript is damaged.
 impl From<&TranscriptError> for ConversationError {
     fn from(error: &TranscriptError) -> Self {
         let what = chain_text(error);
@@ -383,7 +383,7 @@ mod tests {
 
     use super::*;
 
-    /// A user who is told of damage throws away what is whole.
+    /// If these were reported as damage, users might delete transcripts that are intact.
     #[test]
     fn a_limit_of_the_system_and_a_failing_disk_are_no_damage() {
         let passing = [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::IO, Errno::STALE];

@@ -130,7 +130,7 @@ impl History {
         }
     }
 
-    /// The history that a new session is told if the head cannot be opened: that of the nearest session with turns.
+    /// The history to send to a new session as text if the head cannot be opened: that of the nearest session with turns.
     ///
     /// # Errors
     /// As [`History::of_conversation`].

@@ -49,18 +49,18 @@ enum Met {
     Failed(StepFailure),
     /// What the disk says.
     Inspected(Inspection),
-    /// It opened the head, whose transcript holds less than was acknowledged: what the disk says of that.
+    /// It opened the head, but the transcript holds fewer turns than were acknowledged. What the disk says of it.
     Short(Inspection),
-    /// It opened a session that lacks too much: what, in words.
+    /// It opened a session that lacks too much. What is missing, in words.
     Damaged(String),
 }
 
-/// What a session that was opened lacks, where nothing is known of what it should hold.
+/// What is missing from an opened session, as far as its own transcript shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lack {
-    /// How many turns, as far as known.
+    /// The number of missing turns, as far as known.
     pub turns: u64,
-    /// What, in words. `None`: it is whole.
+    /// What is missing, in words; `None` if the transcript is complete.
     pub what: Option<String>,
 }
 
@@ -110,19 +110,18 @@ impl Climb {
         self.meets(Step::Inspect, Met::Inspected(inspection));
     }
 
-    /// Records that a step opened the head, and that its transcript falls short. Tells whether to keep the session all the
-    /// same; otherwise it is to be closed, and another way comes next.
+    /// Records that a step opened the head, but its transcript holds too few turns. Returns whether to keep the session anyway;
+    /// if not, close it and take the next step.
     ///
-    /// Only damage is a reason to leave it for a way that keeps more: fewer turns without damage may be what somebody
-    /// wanted, who went back within the agent.
+    /// Only damage is a reason to prefer a way that keeps more: without damage, the user may have gone back on purpose within
+    /// the agent.
     pub fn opened_short(&mut self, step: &Step, inspection: Inspection) -> bool {
         self.meets(step.clone(), Met::Short(inspection));
         self.next_step() == *step
     }
 
-    /// Records that a step opened a session of which the transcript lacks something, without anything to compare it with.
-    /// Tells whether to keep the session all the same; otherwise it is to be closed. Nothing is known then of what other ways
-    /// would keep, so that for the head there is none.
+    /// Returns whether to keep a session although something is missing from it; if not, records that, and the caller closes the
+    /// session. If it was the head, no other way follows: nothing is known of what it would keep.
     pub fn opened_damaged(&mut self, step: &Step, lack: &Lack) -> bool {
         let is_enough = self.fidelity_of(step, lack) >= self.goal.min_fidelity;
         if let Some(what) = lack.what.clone().filter(|_| !is_enough) {
@@ -205,8 +204,8 @@ impl Climb {
         self.tried.push(Tried { step, met });
     }
 
-    /// The last step, where its process ended under it for the first time: others use that process too, so nothing less is
-    /// taken before the step was tried in one of its own.
+    /// The last step, if the process ended during it for the first time. Another conversation may have ended the process, so
+    /// the step is repeated in a new one before a worse way is tried.
     fn to_repeat(&self) -> Option<&Step> {
         let Some(Tried {
             step,
@@ -261,15 +260,15 @@ impl Climb {
         };
         let (before, since) = (&self.tried[..last], &self.tried[last + 1..]);
         let ways = match &self.tried[last].met {
-            // By now it may be there, for a copy of it under another id.
+            // The restore may have put the transcript in place, so that it can be copied now.
             Met::Inspected(_) if took_archive(since) => return Step::Inspect,
-            // All of it is there, and not where it is looked for: what hinders that can be mended, and nothing less is taken.
+            // The transcript is complete but in the wrong place, and the user can remove the obstacle: accept no less.
             Met::Inspected(_) if since.iter().any(Tried::is_misplaced) => return Step::GiveUp,
             Met::Inspected(found) => self.ways_found(head, found, !took_archive(before)),
             Met::Short(found) => self.ways_beside(&self.tried[last].step, found),
             Met::Damaged(_) | Met::Failed(_) => Vec::new(),
         };
-        // Never written is not a loss; anything else starts fresh only when that was asked for.
+        // A session that was never written is no loss. Otherwise, start fresh only on request.
         let may_lose_all = self.goal.min_fidelity == Fidelity::None || !self.has_history();
         let fresh = may_lose_all.then_some(Step::Fresh);
         let is_new = |step: &Step| since.iter().all(|tried| tried.step != *step);
@@ -277,10 +276,10 @@ impl Climb {
         ways.find(is_new).unwrap_or(Step::GiveUp)
     }
 
-    /// The ways that the disk leaves, best first.
+    /// The ways that are possible with what is on disk, best first.
     fn ways_found(&self, head: &Head, found: &Inspection, may_restore: bool) -> Vec<Step> {
         if self.is_unread(found) {
-            // Nobody knows what it holds: to leave it for an older state might be to leave all of it for nothing.
+            // It may be complete, and an older state would lose turns without need.
             return match self.goal.min_fidelity {
                 Fidelity::None => in_order(self.ways(found)),
                 _ => Vec::new(),
@@ -317,8 +316,8 @@ impl Climb {
         in_order(ways)
     }
 
-    /// The repaired copy, the ancestors and the text, as far as they keep as much as was asked for: how many turns each keeps,
-    /// and its place among equals.
+    /// The repaired copy, the ancestors and the text, if they keep as much as was asked for. Each with the turns that it keeps,
+    /// and its rank among those that keep as many.
     fn ways(&self, found: &Inspection) -> Vec<(u64, u8, Step)> {
         let mut ways: Vec<(u64, u8, Step)> = Vec::new();
         let sources = self.goal.ancestors.iter().enumerate();
@@ -377,7 +376,7 @@ impl Climb {
         self.goal.refused.iter().any(of_head)
     }
 
-    /// Whether the head's transcript cannot be read, although something was to be in it.
+    /// Whether the head's transcript cannot be read although it should hold turns.
     fn is_unread(&self, found: &Inspection) -> bool {
         found.unread.is_some() && self.is_expected()
     }
@@ -388,7 +387,7 @@ impl Climb {
         let mut is_opening = cause.is_none();
         for tried in &self.tried {
             match &tried.met {
-                // Whatever came before: that it does not have it is what decides.
+                // This decides, whatever came before.
                 Met::Failed(StepFailure::SessionUnknown(_)) if is_opening => {
                     cause = Some(RollCause::Forgotten);
                 }
@@ -432,16 +431,16 @@ impl Climb {
         refused.chain(tried.filter_map(|(tried, next)| self.attempt(tried, next)))
     }
 
-    /// What a step that was tried is told as, and by which step it was followed.
+    /// How a step that was tried is reported. `next` is the step that followed it.
     fn attempt(&self, tried: &Tried, next: Option<&Step>) -> Option<Attempt> {
         let Tried { step, met } = tried;
         let head = || self.goal.head.as_ref().map(|head| head.upstream_id.clone());
         let (upstream_id, via, error) = match met {
-            // How it was tried, also of a head that was restored before: what is tried next depends on it.
+            // Not `via_of`: the next step depends on how it was really tried.
             Met::Failed(failure) => (step.target(), step.via(), failure.text().to_owned()),
             Met::Inspected(found) if self.is_unread(found) => (head(), Via::Copied, found.unread.clone()?),
             Met::Inspected(_) => return None,
-            // It was kept.
+            // The session was kept.
             Met::Short(_) if next == Some(step) => return None,
             Met::Short(found) => (step.target(), self.via_of(step), self.loss(found)),
             Met::Damaged(lost) => {

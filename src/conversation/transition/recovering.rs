@@ -177,8 +177,8 @@ impl EndedTurn {
     }
 }
 
-/// Takes a turn that will not end by itself off a record, and keeps its questions as orphans. An edit stands when its prompt
-/// was accepted, or had arrived.
+/// Ends, in a record, the turn that the last task or daemon left unfinished, and keeps its questions as orphans. An edit stays if
+/// its prompt was accepted or is in the transcript.
 pub(in crate::conversation) fn end_unfinished(
     mut record: ConversationRecord,
     kind: FailureKind,
@@ -213,7 +213,7 @@ pub(in crate::conversation) fn end_unfinished(
         }
     }
     record.resting = Resting::Interrupted;
-    // What was promised to go out by itself comes first.
+    // A scheduled continuation of an earlier prompt is kept instead.
     if record.cut.is_none() || record.continuation.is_none() || turn.continues {
         let mut interrupts = record.interrupts.iter();
         record.cut = Some(CutPrompt {
