@@ -277,7 +277,7 @@ fn plan(
         };
         if let Some(other) = owners.iter().find(is_anothers) {
             plan.left_out.push(format!(
-                "the session {} is one of conversation {other} too, and fixed_folder",
+                "the session {} is one of conversation {other} too, and stays",
                 link.upstream_id
             ));
             continue;

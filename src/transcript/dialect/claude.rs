@@ -198,7 +198,7 @@ impl Dialect for Claude {
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         let index = home.library.index(source)?;
-        // As the ladder does; where another branch was left, and nothing damaged, it fixed_folder left.
+        // As the ladder does; where another branch was left, and nothing damaged, it stays left.
         let branch = index.select_joined().or_else(|| index.select(None, true));
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
             upstream_id: id.to_owned(),

@@ -285,7 +285,7 @@ impl Planned {
                 | ConversationError::UnknownAgent { .. }),
             ) => {
                 self.left_out
-                    .push(format!("conversation {} fixed_folder: {error}", record.id));
+                    .push(format!("conversation {} stays: {error}", record.id));
                 Ok(())
             }
             Err(error) => Err(of_conversation(record.id, error)),
@@ -304,7 +304,7 @@ impl Planned {
                 // What one session borrows from another goes once.
                 Some(from) if *from == step.from => {}
                 Some(from) => self.left_out.push(format!(
-                    "{} would go where {} goes, and fixed_folder",
+                    "{} would go where {} goes, and stays",
                     step.from.display(),
                     from.display()
                 )),

@@ -1,4 +1,4 @@
-//! Damage of every kind in trees of every form: what is read of the source is in the copy, and nothing is left that it can_fix.
+//! Damage of every kind in trees of every form: what is read of the source is in the copy, and nothing is left that a repair can fix.
 
 use std::fs;
 
