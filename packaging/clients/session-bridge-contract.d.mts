@@ -2025,7 +2025,7 @@ export interface TranscriptListParams {
   agent?: AgentName;
   /** Only those of this absolute folder. Default: any folder. */
   cwd?: string;
-  /** Only those whose title, folder, path or id contains this text. Default: all. */
+  /** Words, each of which must be in the title, the folder, the path or the id, in any case. Default: all. */
   query?: string;
   /** The `nextCursor` of the previous page. Default: the first page. */
   cursor?: Cursor;

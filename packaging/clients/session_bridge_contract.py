@@ -2880,7 +2880,7 @@ class TranscriptMethods:
 
         `cwd`: Only those of this absolute folder. Default: any folder.
 
-        `query`: Only those whose title, folder, path or id contains this text. Default: all.
+        `query`: Words, each of which must be in the title, the folder, the path or the id, in any case. Default: all.
 
         `cursor`: The `nextCursor` of the previous page. Default: the first page.
 

@@ -109,21 +109,16 @@ impl AgentEntry {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     entries: Vec<Arc<AgentEntry>>,
-    default: AgentName,
+    default: Option<AgentName>,
 }
 
 impl Catalog {
-    /// Creates a catalog. If `default` is not among the agents, the first one is the default.
+    /// Creates a catalog. Without `default`, each use of the default agent looks for one that is installed by then.
     #[must_use]
-    pub fn new(entries: Vec<AgentEntry>, default: AgentName) -> Self {
-        let entries: Vec<Arc<AgentEntry>> = entries.into_iter().map(Arc::new).collect();
-        let known = entries.iter().any(|entry| entry.name == default);
-        let first = entries
-            .first()
-            .map_or_else(|| LOOPBACK.into(), |entry| entry.name.clone());
+    pub fn new(entries: Vec<AgentEntry>, default: Option<AgentName>) -> Self {
         Self {
-            default: if known { default } else { first },
-            entries,
+            entries: entries.into_iter().map(Arc::new).collect(),
+            default,
         }
     }
 
@@ -153,10 +148,16 @@ impl Catalog {
             .min_by_key(|entry| (!entry.is_found(), !is_namesake(entry)))
     }
 
-    /// Returns the agent to use if none is named.
+    /// Returns the agent to use if none is named. A user may install an agent while the daemon runs: unless the
+    /// default was decided at the start, it is the first agent whose program is found now, else the built-in one.
     #[must_use]
-    pub fn default_agent(&self) -> &AgentName {
-        &self.default
+    pub fn default_agent(&self) -> AgentName {
+        if let Some(default) = &self.default {
+            return default.clone();
+        }
+        let installed = |entry: &&Arc<AgentEntry>| entry.kind != AgentKind::Loopback && entry.is_found();
+        let found = self.entries.iter().find(installed);
+        found.map_or_else(|| LOOPBACK.into(), |entry| entry.name.clone())
     }
 
     /// Returns the names of all agents, for messages.
@@ -247,7 +248,7 @@ mod tests {
             let entries = known
                 .iter()
                 .map(|(name, kind, is_found)| entry(name, *kind, *is_found));
-            let catalog = Catalog::new(entries.collect(), "a".into());
+            let catalog = Catalog::new(entries.collect(), Some("a".into()));
             let taken = catalog.replacement_for(&"a".into(), kind);
             assert_eq!(taken.map(|entry| entry.name.as_str()), *expected, "{known:?}");
         }

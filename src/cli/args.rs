@@ -266,9 +266,12 @@ const DESTRUCTIVE: [&str; 4] = ["rm", "reset", "prune", "stop"];
 pub(super) fn command() -> clap::Command {
     let command = Arguments::command();
     let groups = groups(&command);
-    command
-        .before_help(groups)
-        .mut_subcommands(|below| below.mut_args(completed))
+    command.before_help(groups).mut_subcommands(with_completions)
+}
+
+/// Completes the arguments of a command and of the commands below it.
+fn with_completions(command: clap::Command) -> clap::Command {
+    command.mut_args(completed).mut_subcommands(with_completions)
 }
 
 /// Has a shell ask the daemon for the values that only the daemon knows.

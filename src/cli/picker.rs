@@ -2,7 +2,7 @@
 //!
 //! It owns the keys and the screen, which it restores however it ends. What a conversation is used for is the caller's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 
@@ -118,6 +118,33 @@ struct Picker<'a> {
     deleted: Vec<String>,
 }
 
+/// The next key, of those that were typed before or of the terminal; nothing for another event.
+async fn next_key(typed: &mut VecDeque<KeyEvent>) -> io::Result<Option<KeyEvent>> {
+    if let Some(key) = typed.pop_front() {
+        return Ok(Some(key));
+    }
+    Ok(match keyboard::next_event().await? {
+        Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
+        _ => None,
+    })
+}
+
+/// Waits for a key that leaves, and keeps the others.
+async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
+    loop {
+        let event = keyboard::next_event().await.map_err(failed)?;
+        let Event::Key(key) = event else { continue };
+        match key.code {
+            _ if key.kind == KeyEventKind::Release => {}
+            KeyCode::Esc => return Ok(Problem::silent(Exit::Done)),
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return Ok(Problem::silent(Exit::Stopped(2)));
+            }
+            _ => typed.push_back(key),
+        }
+    }
+}
+
 impl Picker<'_> {
     async fn run(&mut self) -> Outcome<Conversation> {
         keyboard::end_with_terminal();
@@ -126,6 +153,8 @@ impl Picker<'_> {
         let screen = Screen::take().map_err(failed)?;
         let (daemon, look) = (self.daemon, self.look);
         let mut reading: Option<BoxFuture<'_, _>> = None;
+        // Typed while the daemon did what an earlier key asked for.
+        let mut typed = VecDeque::new();
         loop {
             self.draw().map_err(failed)?;
             if reading.is_none() {
@@ -134,10 +163,19 @@ impl Picker<'_> {
             tokio::select! {
                 biased;
                 number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number))),
-                event = keyboard::next_event() => {
+                key = next_key(&mut typed) => {
                     // A new size of the terminal is drawn.
-                    let Event::Key(key) = event.map_err(failed)? else { continue };
-                    if key.kind != KeyEventKind::Release && let Some(picked) = self.key(key).await? {
+                    let Some(key) = key.map_err(failed)? else { continue };
+                    let picked = tokio::select! {
+                        biased;
+                        number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number))),
+                        picked = self.key(key) => picked?,
+                        left = until_left(&mut typed) => {
+                            self.deleted.push("stopped waiting; the daemon may still do it".to_owned());
+                            return Err(left?);
+                        }
+                    };
+                    if let Some(picked) = picked {
                         drop(screen);
                         return Ok(picked);
                     }

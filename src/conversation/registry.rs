@@ -224,9 +224,7 @@ impl Registry {
         if let Some(id) = self.not_opened(request.as_ref())? {
             return Ok(Answer::Conversation(Box::new(self.view(id)?)));
         }
-        let agent = new
-            .agent
-            .unwrap_or_else(|| self.services.catalog.default_agent().clone());
+        let agent = new.agent.unwrap_or_else(|| self.services.catalog.default_agent());
         self.services.agent(&agent)?;
         let cwd = usable_folder("cwd", &new.cwd)?;
         check_settings(&new.settings)?;

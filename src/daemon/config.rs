@@ -383,11 +383,9 @@ impl Config {
                         ConfigProblem::DefaultNotFound { name, program },
                     ));
                 }
-                name
+                Some(name)
             }
-            None => first_configured
-                .or(first_found)
-                .unwrap_or_else(|| AgentName::new(LOOPBACK)),
+            None => first_configured.or(first_found),
         };
         Ok(Catalog::new(entries, default))
     }

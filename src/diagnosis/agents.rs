@@ -84,7 +84,7 @@ fn of(entry: &AgentEntry, kind: DiagnosticKind, severity: Severity, what: impl I
 
 fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Diagnostic {
     let program = &entry.launch.command.program;
-    let severity = match entry.name == *services.catalog.default_agent() {
+    let severity = match entry.name == services.catalog.default_agent() {
         true => Severity::Error,
         false => Severity::Warning,
     };

@@ -6,6 +6,7 @@
     reason = "a test may fail by panicking, its helpers too"
 )]
 
+mod advice;
 mod agents_missing;
 mod archive;
 mod carrying;
@@ -26,6 +27,8 @@ mod help;
 mod here;
 mod history;
 mod home;
+#[cfg(target_os = "linux")]
+mod leaving;
 mod listeners;
 #[cfg(target_os = "linux")]
 mod lists;

@@ -277,6 +277,33 @@ fn a_change_is_asked_about_with_its_diff() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
 }
 
+/// Who allows a change must have seen all of it; who refuses it need not.
+#[test]
+fn a_change_that_is_not_shown_whole_is_read_before_it_is_allowed() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
+    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]]");
+    let asked = || {
+        let mut command = home.command(&["send", &id, &prompt]);
+        let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
+        terminal.until(ASKED);
+        terminal
+    };
+    let mut terminal = asked();
+    terminal.type_in("n");
+    assert!(!terminal.exits(0).contains("PAGED:"));
+    let file = home.path().join("a.txt");
+    let mut terminal = asked();
+    terminal.type_in("y");
+    terminal.until("line 59");
+    terminal.until(ASKED);
+    assert!(!file.exists());
+    terminal.type_in("y");
+    terminal.exits(0);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
+}
+
 /// The question outlives the command that met it.
 #[test]
 fn answer_shows_the_question_and_asks() {

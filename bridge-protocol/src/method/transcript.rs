@@ -18,7 +18,7 @@ methods! {
         agent: Option<AgentName>,
         /// Only those of this absolute folder. Default: any folder.
         cwd: Option<String>,
-        /// Only those whose title, folder, path or id contains this text. Default: all.
+        /// Words, each of which must be in the title, the folder, the path or the id, in any case. Default: all.
         query: Option<String>,
         /// The `nextCursor` of the previous page. Default: the first page.
         cursor: Option<Cursor>,

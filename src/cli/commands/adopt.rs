@@ -15,6 +15,7 @@ use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select;
 use crate::cli::words;
+use crate::paths::shell_word;
 
 /// Create a conversation from an existing transcript
 ///
@@ -94,7 +95,10 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 Ok(answer) if !answer.findings.is_empty() => {
                     problem.hint(format!("show the damage line by line: sessionctl check {id}"))
                 }
-                _ => problem,
+                _ => problem.hint(format!(
+                    "if it was backed up: move the file to another folder, then run sessionctl archive restore {}",
+                    shell_word(id.as_str())
+                )),
             });
         }
         // Nothing else can be wrong with the call then.

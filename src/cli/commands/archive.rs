@@ -9,10 +9,14 @@ use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
-use crate::cli::problem::Outcome;
+use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
+use crate::paths::shell_word;
+
+/// The hint for an id that has no backup.
+const LIST_HINT: &str = "sessionctl archive ls lists the backups of no conversation";
 
 /// List, make, restore and delete backups of transcripts
 ///
@@ -130,7 +134,11 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         conversation_id,
         agent: subject.agent.map(Into::into),
     };
-    let answer = context.ask(&daemon, keep).await?;
+    let answer = context.ask(&daemon, keep).await;
+    let answer = answer.map_err(|problem| {
+        let hint = "sessionctl transcripts lists the transcripts with their ids";
+        problem.hint_if(ErrorKind::NotFound, hint)
+    })?;
     let mut table = Table::new(&[">SIZE", "FILE"]);
     for file in &answer.kept {
         table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
@@ -142,12 +150,19 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
+    let session = upstream_id.as_ref().map(ToString::to_string);
+    let word = session.or_else(|| conversation_id.as_ref().map(ToString::to_string));
     let restore = method::Restore {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
     };
-    let answer = context.ask(&daemon, restore).await?;
+    let answer = context.ask(&daemon, restore).await;
+    let answer = answer.map_err(|problem| match problem.kind() {
+        Some(ErrorKind::NotFound) => problem.hint(LIST_HINT),
+        Some(ErrorKind::Conflict) => not_replaced(problem, &word.unwrap_or_default()),
+        _ => problem,
+    })?;
     for path in &answer.restored {
         context.output.line(&one_line(path))?;
     }
@@ -160,6 +175,19 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         context.output.note("nothing to restore: all files exist")?;
     }
     Ok(Exit::Done)
+}
+
+/// The same problem of a file that a backup would replace, with the commands that restore the backup.
+fn not_replaced(problem: Problem, word: &str) -> Problem {
+    let message = problem.message.clone().unwrap_or_default();
+    let Some((path, _)) = message.split_once(" exists and differs") else {
+        return problem;
+    };
+    let (old, new) = (shell_word(path), shell_word(&format!("{path}.old")));
+    problem.hint(format!(
+        "mv {old} {new} && sessionctl archive restore {}",
+        shell_word(word)
+    ))
 }
 
 /// Deletes the backups of all sessions that no conversation has.
@@ -199,7 +227,8 @@ async fn forget(
     agent: Option<AgentName>,
 ) -> Outcome {
     let session = words::short(upstream_id.as_str());
-    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await?;
+    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await;
+    let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::NotFound, LIST_HINT))?;
     context.output.note(&match answer.needed {
         true => format!("not deleted: backups of other sessions depend on those of {session}"),
         false => format!(
@@ -223,7 +252,7 @@ async fn named(
     if subject.agent.is_some() {
         return Ok((Some(session), None));
     }
-    match select::resolve(daemon, target).await {
+    match select::conversation(context, daemon, Some(target)).await {
         Ok(found) => Ok((None, Some(found.id.into()))),
         Err(problem) if problem.kind() == Some(ErrorKind::NotFound) && target != select::HERE => {
             Ok((Some(session), None))

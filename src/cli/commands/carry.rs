@@ -95,7 +95,17 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         Exit::Usage if needs_no_file => problem
             .with_exit(Exit::Failed)
             .hint("name a file with -o FILE.json"),
-        _ => problem,
+        _ => match options.output.as_deref().filter(|file| !file.is_dir()) {
+            Some(file) => problem.hint_if(
+                ErrorKind::Conflict,
+                format!(
+                    "sessionctl export {} -o {}",
+                    words::short_id(conversation.id),
+                    shell_word(&unused_name(file).to_string_lossy())
+                ),
+            ),
+            None => problem,
+        },
     })?;
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
@@ -114,6 +124,16 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         _ => context.output.raw(&raw)?,
     }
     Ok(Exit::Done)
+}
+
+/// The name with a number before its extensions that no file has yet.
+fn unused_name(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    // A name may begin with a dot.
+    let end = name.char_indices().skip(1).find(|(_, letter)| *letter == '.');
+    let (stem, extensions) = name.split_at(end.map_or(name.len(), |(at, _)| at));
+    let mut names = (2_u64..).map(|number| file.with_file_name(format!("{stem}-{number}{extensions}")));
+    names.find(|name| !name.exists()).unwrap_or_default()
 }
 
 /// The format and the file of an export.

@@ -1,5 +1,7 @@
 //! Beginnings and ends: `close`, `reset` and `rm` of a conversation, `start` and `stop` of the daemon.
 
+use std::time::Duration;
+
 use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::Args;
@@ -12,6 +14,9 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
 use crate::cli::{start as starting, words};
 use crate::paths::shell_word;
+
+/// How long a daemon may take to stop, beside the time that running turns are given.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Delete a conversation permanently
 ///
@@ -144,11 +149,31 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
     };
-    context.ask(&daemon, shutdown).await?;
-    daemon.closed().await;
-    starting::wait_for_end(&context.reach.paths).await?;
+    let holder = context.reach.last_daemon();
+    let limit = STOP_LIMIT + Duration::from_millis(options.grace_ms.unwrap_or_default());
+    let paths = context.reach.paths.clone();
+    let stopped = async {
+        context.ask(&daemon, shutdown).await?;
+        daemon.closed().await;
+        starting::wait_for_end(&paths).await
+    };
+    let stopped = tokio::time::timeout(limit, stopped).await;
+    stopped.unwrap_or_else(|_| Err(not_stopped(holder, limit)))?;
     let done = "Stopped the daemon. The next command starts it again.";
     context.output.note(done).map(|()| Exit::Done)
+}
+
+fn not_stopped(pid: Option<u32>, limit: Duration) -> Problem {
+    let seconds = limit.as_secs();
+    match pid {
+        Some(pid) => Problem::new(
+            Exit::NoDaemon,
+            format!("the daemon, process {pid}, still runs after {seconds} s"),
+        )
+        .hint(format!("wait, or end it: kill -KILL {pid}")),
+        None => Problem::new(Exit::NoDaemon, format!("the daemon still runs after {seconds} s"))
+            .hint("sessionctl doctor reports more"),
+    }
 }
 
 /// The short id of a conversation, and its title if it has one.

@@ -8,6 +8,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
+use super::set::offers;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -89,9 +90,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         None => this_folder()?,
     };
     let daemon = context.connect().await?;
-    if let Some(agent) = &options.agent {
-        is_installed(&daemon, agent).await?;
-    }
+    is_installed(&daemon, options.agent.as_deref()).await?;
     let has_settings = options.model.is_some() || options.mode.is_some();
     let new = method::NewConversation {
         agent: options.agent.clone().map(Into::into),
@@ -123,9 +122,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
 
 /// Creates a conversation in this folder and makes it the one that `.` names.
 pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> Outcome<Conversation> {
-    if let Some(agent) = &agent {
-        is_installed(daemon, agent).await?;
-    }
+    is_installed(daemon, agent.as_deref()).await?;
     let call = method::NewConversation {
         agent: agent.map(Into::into),
         cwd: this_folder()?,
@@ -136,9 +133,14 @@ pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> 
     Ok(conversation)
 }
 
-/// Checks that an agent is known and its program exists; else the error says how to install it.
-async fn is_installed(daemon: &Daemon, name: &str) -> Outcome {
+/// Checks that an agent, the default one if none is named, is known and its program exists; else the error says how to
+/// install it.
+async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
     let known = daemon.call(method::ListAgents::default()).await?;
+    let default = known.agents.iter().find(|agent| agent.default);
+    let Some(name) = name.or(default.map(|agent| agent.name.as_str())) else {
+        return Ok(());
+    };
     let found = known.agents.iter().find(|agent| agent.name.as_str() == name);
     if found.is_some_and(|agent| agent.found) {
         return Ok(());
@@ -168,14 +170,21 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
         return problem;
     };
     if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
+        let offers = match id.parse() {
+            Ok(id) => offers(daemon, id).await,
+            Err(_) => None,
+        };
         let delete = method::Delete {
             transcripts: TranscriptsOnDelete::Delete,
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            return problem.hint(
-                "omit --model and --mode; then sessionctl set . model=NAME lists the names that the agent knows",
-            );
+            return problem.hint(match offers {
+                Some(offers) => format!("{offers}; choose one: sessionctl new --model NAME --mode ID"),
+                None => "omit --model and --mode; after the first prompt, /model and /mode in a chat list the allowed names: \
+                         sessionctl chat --new"
+                    .to_owned(),
+            });
         }
     }
     problem.hint(format!(

@@ -35,7 +35,7 @@ use super::Definition;
 use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
-use super::output::Output;
+use super::output::{Output, one_line};
 use super::problem::{Outcome, Problem};
 use super::progress::watched;
 use super::select;
@@ -76,8 +76,8 @@ impl Context<'_> {
         Ok(daemon)
     }
 
-    /// Warns that the built-in agent answers, which only echoes, if that is because no coding agent is installed. Once a
-    /// conversation has a session, its user knows.
+    /// Warns that the built-in agent answers, which only echoes, and says how to talk to a coding agent. Once a conversation
+    /// has a session, its user knows.
     pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, conversation: &Conversation) -> Outcome {
         if conversation.head.is_some() {
             return Ok(());
@@ -87,8 +87,16 @@ impl Context<'_> {
             .agents
             .iter()
             .filter(|known| known.name == conversation.agent);
-        if !answering.any(|agent| agent.kind == ECHO) || has_real_agent(&known.agents) {
+        if !answering.any(|agent| agent.kind == ECHO) {
             return Ok(());
+        }
+        if let Some(real) = known.agents.iter().find(|agent| is_real(agent)) {
+            let name = one_line(real.name.as_str());
+            let what = format!(
+                "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
+                shell_word(&name)
+            );
+            return self.output.warning("warning:", &what);
         }
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
@@ -142,7 +150,11 @@ pub(super) const ECHO: &str = "loopback";
 
 /// Whether there is an agent that does more than echo.
 pub(super) fn has_real_agent(agents: &[AgentInfo]) -> bool {
-    agents.iter().any(|agent| agent.found && agent.kind != ECHO)
+    agents.iter().any(is_real)
+}
+
+fn is_real(agent: &AgentInfo) -> bool {
+    agent.found && agent.kind != ECHO
 }
 
 /// How much a list shows.

@@ -77,10 +77,10 @@ async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, dry_
     };
     let answer = context.ask(&daemon, call).await;
     let answer = answer.map_err(|problem| missing_folder(problem, &folder))?;
-    if dry_run {
-        plan(context, &answer.plan)?;
-    } else if answer.plan.is_empty() {
+    if answer.plan.is_empty() {
         context.output.line("nothing to move: it runs there already")?;
+    } else if dry_run {
+        plan(context, &answer.plan)?;
     } else {
         let files = words::count(answer.moved, "file", "files");
         let name = words::name(&conversation);

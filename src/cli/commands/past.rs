@@ -279,7 +279,14 @@ impl Pager {
     }
 
     /// Waits until the reader leaves.
-    pub(in crate::cli) fn end(mut self) {
+    pub(in crate::cli) fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Pager {
+    /// The pager reads the same terminal as this process, which must not read on before the pager has ended.
+    fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
             tracing::debug!(%error, "the pager could not be waited for");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bridge_protocol::conversation::{Conversation, SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{ErrorKind, method};
+use bridge_protocol::{ConversationId, ErrorKind, method};
 use clap::Args;
 use serde_json::Value;
 
@@ -91,7 +91,7 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(match offers(&daemon, &conversation).await {
+            return Err(match offers(&daemon, conversation.id).await {
                 Some(offers) => problem.hint(offers),
                 None => problem,
             });
@@ -126,8 +126,8 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
 }
 
 /// The values that an open session offers, as a hint.
-async fn offers(daemon: &Daemon, conversation: &Conversation) -> Option<String> {
-    let session = session(daemon, conversation.id).await.ok()?;
+pub(super) async fn offers(daemon: &Daemon, id: ConversationId) -> Option<String> {
+    let session = session(daemon, id).await.ok()?;
     let configured = session
         .config_options
         .as_ref()

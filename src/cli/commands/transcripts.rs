@@ -1,7 +1,7 @@
 //! `transcripts`: the agents' own files on this machine, and finding one by the beginning of its id.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
@@ -18,7 +18,7 @@ use crate::cli::words::{self, Clock};
 /// `transcripts`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Transcripts {
-    /// Text to find in title, folder, path or id
+    /// Words to find in title, folder, path or id
     #[arg(value_name = "WORDS")]
     words: Vec<String>,
     /// List only transcripts of this agent
@@ -55,6 +55,15 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
+    if let Some(folder) = &wanted.cwd
+        && listed.is_empty()
+        && !context.output.json
+        && !Path::new(folder).is_dir()
+    {
+        let message = format!("the folder {folder} does not exist, and no transcript is from it");
+        return Err(Problem::new(Exit::NotFound, message)
+            .hint("list the transcripts of all folders: sessionctl transcripts"));
+    }
     let if_empty = match wanted == method::ListTranscripts::default() {
         true => "no transcripts; sessionctl doctor shows where they are looked for",
         false => "no transcript matches; list all: sessionctl transcripts --all",

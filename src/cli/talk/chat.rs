@@ -22,6 +22,7 @@ use reedline::{
     ValidationResult, Validator, default_emacs_keybindings,
 };
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::continuing::refused;
 use super::edit::{opened, place, replaced};
@@ -120,7 +121,9 @@ pub(in crate::cli) async fn chat_in(
     keyboard::end_with_terminal();
     let mut editor = editor(context)?;
     context.warn_of_echo(&room.daemon, &room.conversation).await?;
-    room.enter(context).await?;
+    if !room.enter(context).await? {
+        return Ok(Exit::Done);
+    }
     context
         .output
         .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
@@ -154,14 +157,17 @@ pub(in crate::cli) async fn chat_in(
         match stays {
             Ok(true) => {}
             Ok(false) => return Ok(Exit::Done),
+            Err(problem) if problem == stopped_waiting() => context
+                .output
+                .aside("stopped waiting; the daemon may still do it")?,
             Err(problem) => context.output.problem(&problem),
         }
     }
 }
 
 impl Room {
-    /// Says where the user is, and what is open here: the running turn, questions.
-    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome {
+    /// Says where the user is, and what is open here: the running turn, questions. False if the user left during the turn.
+    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome<bool> {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
@@ -186,12 +192,13 @@ impl Room {
                 .output
                 .aside(&cut(&one_line(&last.reply), columns, look))?;
         }
-        if (is_running(conversation.state) || !conversation.interrupts.is_empty())
-            && let Err(problem) = self.follow(context, Start::Running).await
-        {
-            context.output.problem(&problem);
+        if is_running(conversation.state) || !conversation.interrupts.is_empty() {
+            match self.follow(context, Start::Running).await {
+                Ok(stays) => return Ok(stays),
+                Err(problem) => context.output.problem(&problem),
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Follows a turn. False if the user left during it.
@@ -219,7 +226,7 @@ impl Room {
 
     /// Sends a prompt with the files that it names. False if the user left during its turn.
     async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Outcome<bool> {
-        let content = self.content(context, text).await?;
+        let content = until_ctrl_c(self.content(context, text)).await?;
         let prompt = Start::prompt(self.conversation.id, content);
         self.follow(context, Start::Prompt(prompt)).await
     }
@@ -253,7 +260,7 @@ impl Room {
             }
             ("help", _) => context.output.note(HELP)?,
             ("exit" | "quit", _) => return Ok(false),
-            ("history" | "undo", _) => run(context, &[name, &id.to_string()]).await?,
+            ("history" | "undo", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
             ("answer" | "continue", Some(options)) => {
                 let (id, options) = (id.to_string(), unquoted(options));
                 let options = options.iter().map(String::as_str);
@@ -262,7 +269,7 @@ impl Room {
             }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation::of(id);
-                let open = self.daemon.call(get).await?.conversation.interrupts;
+                let open = until_ctrl_c(self.daemon.call(get)).await?.conversation.interrupts;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, open.is_empty()) {
                     (_, false) => return self.follow(context, Start::Running).await,
@@ -271,27 +278,30 @@ impl Room {
                 }
             }
             ("edit", _) => return self.edit(context, rest).await,
-            ("rewind", None) => self.list_turns(context).await?,
+            ("rewind", None) => until_ctrl_c(self.list_turns(context)).await?,
             ("rewind", Some(turn)) => {
-                self.branch(context, Some(turn), true).await?;
+                until_ctrl_c(self.branch(context, Some(turn), true)).await?;
                 context
                     .output
                     .note(&format!("Went back to after turn {turn}. /undo takes this back."))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
-                self.conversation = self.branch(context, turn, false).await?;
+                self.conversation = until_ctrl_c(self.branch(context, turn, false)).await?;
                 select::use_here(&self.daemon, self.conversation.id).await;
-                self.enter(context).await?;
+                if !self.enter(context).await? {
+                    return Ok(false);
+                }
                 context.output.aside(&format!(
                     "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
                 ))?;
             }
             ("model" | "mode", None) => {
-                let all = offered(name, &session(&self.daemon, self.conversation.id).await?);
+                let session = session(&self.daemon, self.conversation.id);
+                let all = offered(name, &until_ctrl_c(session).await?);
                 list(context.output, name, &all)?;
             }
-            ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
+            ("model" | "mode", Some(value)) => until_ctrl_c(self.set(context, name, value)).await?,
             _ => return self.unknown(context, name, line).await,
         }
         Ok(true)
@@ -299,7 +309,7 @@ impl Room {
 
     /// A command of the agent; another one is refused, unless it is not known which the agent has.
     async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<bool> {
-        let known = self.agent_commands().await?;
+        let known = until_ctrl_c(self.agent_commands()).await?;
         let is_it = |command: &Value| command["name"] == name;
         if known.as_array().is_none_or(|known| known.iter().any(is_it)) {
             return self.prompt(context, line).await;
@@ -349,17 +359,17 @@ impl Room {
             Err(_) => ("-1", rest),
         };
         let conversation = self.conversation.id.into();
-        let at = place(&self.daemon, &conversation, turn).await?;
+        let at = until_ctrl_c(place(&self.daemon, &conversation, turn)).await?;
         let prompt = match text.is_empty() {
             true => {
-                let opened = opened(context, &self.daemon, &conversation, &at).await;
+                let opened = until_ctrl_c(opened(context, &self.daemon, &conversation, &at)).await;
                 let opened = opened.map_err(|problem| match problem.exit {
                     Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
                     _ => problem,
                 })?;
-                self.content(context, &opened.text).await?
+                until_ctrl_c(self.content(context, &opened.text)).await?
             }
-            false => self.content(context, text).await?,
+            false => until_ctrl_c(self.content(context, text)).await?,
         };
         let edit = method::Edit {
             conversation_id: conversation,
@@ -465,6 +475,25 @@ fn unquoted(line: &str) -> Vec<String> {
     }
     words.extend(word);
     words
+}
+
+/// Waits for the daemon until the user presses Ctrl-C, which ends no chat.
+///
+/// # Errors
+/// [`stopped_waiting`], or what the work gives.
+async fn until_ctrl_c<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(|error| Problem::new(Exit::Failed, format!("could not listen for Ctrl-C: {error}")))?;
+    tokio::select! {
+        biased;
+        _ = interrupts.recv() => Err(stopped_waiting()),
+        done = work => done,
+    }
+}
+
+/// What Ctrl-C makes of a command of the chat.
+fn stopped_waiting() -> Problem {
+    Problem::silent(Exit::Stopped(2))
 }
 
 /// Runs another command, as if it had been typed in a shell.

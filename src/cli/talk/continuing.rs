@@ -308,7 +308,7 @@ fn report(
     if context.output.json {
         let mut object = json!({"conversationId": conversation.id, "did": did});
         if let Some(at) = at {
-            object["at"] = json!(at);
+            object["at"] = json!(bridge_protocol::time::text(at));
         }
         if let Some(detail) = detail {
             object["detail"] = json!(detail);

@@ -4,6 +4,7 @@
 //! that the file that would be overwritten is read for its diff. It must not know how an answer gets to the daemon.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use bridge_protocol::raw::RawJson;
@@ -124,15 +125,11 @@ impl ToolCall {
     /// What came of it, on one line: lines added and removed, or the first line of its output.
     pub(super) fn result(&self) -> Option<String> {
         let (mut added, mut removed, mut changes) = (0, 0, false);
-        for (_, old, new) in self.edits() {
+        for edit in self.edits() {
             changes = true;
-            for change in TextDiff::from_lines(&old, &new).iter_all_changes() {
-                match change.tag() {
-                    ChangeTag::Insert => added += 1,
-                    ChangeTag::Delete => removed += 1,
-                    ChangeTag::Equal => {}
-                }
-            }
+            let (more, less) = edit.counts();
+            added += more;
+            removed += less;
         }
         if changes {
             return Some(format!("+{added} -{removed}"));
@@ -172,36 +169,104 @@ impl ToolCall {
         contents.filter(move |content| content["type"] == kind)
     }
 
-    /// The files that it changes: path, text before, text after.
-    fn edits(&self) -> Vec<(String, String, String)> {
+    /// The files that it changes.
+    fn edits(&self) -> Vec<FileEdit> {
         let told = self.contents("diff").filter_map(|diff| {
             let text = |name: &str| diff[name].as_str().map(str::to_owned);
-            Some((
-                text("path")?,
-                text("oldText").unwrap_or_default(),
-                text("newText")?,
-            ))
+            Some(FileEdit {
+                path: text("path")?,
+                old: Ok(text("oldText").unwrap_or_default()),
+                new: text("newText")?,
+            })
         });
         told.collect()
     }
 
     /// The same, from the arguments of the usual tools where the agent sends no diff.
-    fn edits_of_input(&self, folder: &str) -> Option<(String, String, String)> {
+    fn edits_of_input(&self, folder: &str) -> Option<FileEdit> {
         let path = self.input_text("file_path").or_else(|| self.input_text("path"))?;
-        if let (Some(old), Some(new)) = (self.input_text("old_string"), self.input_text("new_string")) {
-            return Some((path.to_owned(), old.to_owned(), new.to_owned()));
-        }
-        let new = self.input_text("content")?;
-        let file = Path::new(folder).join(path);
-        let is_small = fs::metadata(&file).is_ok_and(|file| file.is_file() && file.len() <= FILE_LIMIT_BYTES);
-        let old = is_small.then(|| fs::read_to_string(&file).ok()).flatten();
-        Some((path.to_owned(), old.unwrap_or_default(), new.to_owned()))
+        let pair = (self.input_text("old_string"), self.input_text("new_string"));
+        let (old, new) = match pair {
+            (Some(old), Some(new)) => (Ok(old.to_owned()), new),
+            _ => (
+                old_text(&Path::new(folder).join(path)),
+                self.input_text("content")?,
+            ),
+        };
+        Some(FileEdit {
+            path: path.to_owned(),
+            old,
+            new: new.to_owned(),
+        })
     }
 
     fn texts(&self) -> impl Iterator<Item = &str> {
         let contents = self.contents("content");
         contents.filter_map(|content| content["content"]["text"].as_str())
     }
+}
+
+/// A file that a tool call would change.
+struct FileEdit {
+    path: String,
+    /// The text before, or why it is not known.
+    old: Result<String, String>,
+    new: String,
+}
+
+impl FileEdit {
+    /// The text before; nothing if it is not known.
+    fn old(&self) -> &str {
+        self.old.as_deref().unwrap_or_default()
+    }
+
+    /// How many lines it adds and removes.
+    fn counts(&self) -> (u64, u64) {
+        let (mut added, mut removed) = (0, 0);
+        for change in TextDiff::from_lines(self.old(), &self.new).iter_all_changes() {
+            match change.tag() {
+                ChangeTag::Insert => added += 1,
+                ChangeTag::Delete => removed += 1,
+                ChangeTag::Equal => {}
+            }
+        }
+        (added, removed)
+    }
+
+    /// The path from the root: an agent may name a file from the folder that it works in.
+    fn whole_path(&self, folder: &str) -> String {
+        let path = Path::new(folder).join(one_line(&self.path));
+        path.display().to_string()
+    }
+
+    /// The file and how much of it changes, on one line.
+    fn summary(&self, folder: &str, look: Look) -> String {
+        let path = look.paint(STRONG, &self.whole_path(folder));
+        let (added, removed) = self.counts();
+        match &self.old {
+            Ok(_) => format!("  {path}  +{added} -{removed}"),
+            Err(_) => format!("  {path}  +{added}, replaces a file that is not shown"),
+        }
+    }
+}
+
+/// The text of a file that would be overwritten; none of a file that does not exist.
+///
+/// # Errors
+/// Why the file cannot be shown.
+fn old_text(file: &Path) -> Result<String, String> {
+    let found = match fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        found => found.map_err(|error| error.to_string())?,
+    };
+    if !found.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    if found.len() > FILE_LIMIT_BYTES {
+        return Err(format!("it is larger than {}", words::size(FILE_LIMIT_BYTES)));
+    }
+    let bytes = fs::read(file).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
 }
 
 /// A question as it is asked on a terminal.
@@ -211,8 +276,8 @@ pub(super) struct Question {
     subject: String,
     /// What would be done, line by line.
     details: Vec<String>,
-    /// How many of the details belong to the command, which is never cut.
-    command_lines: usize,
+    /// How many of the details are never cut: the command, the folder and the list of the changed files.
+    uncut_lines: usize,
     choices: Vec<(char, Choice)>,
 }
 
@@ -241,32 +306,40 @@ impl Question {
                     .map(|line| format!("    {}", look.paint(STRONG, &look.safe(line)))),
             );
         }
-        let command_lines = details.len();
+        let mut edits = call.edits();
+        if edits.is_empty() {
+            edits.extend(call.edits_of_input(folder));
+        }
+        if command.is_none() && interrupt.tool_call.is_some() {
+            details.push(format!("  in {}", look.paint(DIM, &place)));
+        }
+        details.extend(edits.iter().map(|edit| edit.summary(&place, look)));
+        let uncut_lines = details.len();
+        for edit in &edits {
+            // A single file is named in the line above its changes.
+            if edits.len() > 1 {
+                details.push(format!("  {}", look.paint(STRONG, &edit.whole_path(&place))));
+            }
+            if let Err(why) = &edit.old {
+                let why = format!("  the file exists and is not shown, because {}", one_line(why));
+                details.push(look.paint(ATTENTION, &why));
+            }
+            details.extend(diff(edit.old(), &edit.new, look));
+        }
+        if command.is_none() && edits.is_empty() {
+            details.extend(input_lines(call.raw_input.as_ref(), &subject, look));
+        }
+        // Last: the agent's words must not hide what it would do.
         let described = call.input_text("description");
         let mut reasons: Vec<&str> = described.into_iter().chain(call.texts()).collect();
         reasons.dedup();
         for line in reasons.iter().flat_map(|reason| reason.lines()) {
             details.push(format!("  {}", look.paint(DIM, &look.safe(line))));
         }
-        let mut edits = call.edits();
-        if edits.is_empty() {
-            edits.extend(call.edits_of_input(folder));
-        }
-        let shows_input = command.is_none() && edits.is_empty();
-        for (path, old, new) in edits {
-            // An agent may name a file from the folder that it works in.
-            let path = Path::new(&place).join(one_line(&path));
-            let path = path.display().to_string();
-            details.push(format!("  {}", look.paint(STRONG, &path)));
-            details.extend(diff(&old, &new, look));
-        }
-        if shows_input {
-            details.extend(input_lines(call.raw_input.as_ref(), &subject, look));
-        }
         Self {
             subject,
             details,
-            command_lines,
+            uncut_lines,
             choices: keyed(interrupt),
         }
     }
@@ -274,10 +347,11 @@ impl Question {
     /// The lines that ask it.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = vec![look.paint(ATTENTION, &format!("? {}", self.subject))];
-        let shown = SHOWN_LINES.max(self.command_lines);
+        let hidden = self.hidden_lines();
+        let shown = self.details.len() - hidden;
         lines.extend(self.details.iter().take(shown).cloned());
-        if let Some(more @ 1..) = self.details.len().checked_sub(shown) {
-            let more = words::count(more as u64, "more line", "more lines");
+        if hidden > 0 {
+            let more = words::count(hidden as u64, "more line", "more lines");
             lines.push(look.paint(ATTENTION, &format!("  ({more}: d shows all)")));
         }
         for (key, choice) in &self.choices {
@@ -286,6 +360,23 @@ impl Question {
             lines.push(format!("  {key}  {meaning:<6}  {}", choice.words()));
         }
         lines
+    }
+
+    /// How many lines of the details are not shown with the question.
+    pub(super) fn hidden_lines(&self) -> usize {
+        let shown = SHOWN_LINES.max(self.uncut_lines);
+        self.details.len().saturating_sub(shown)
+    }
+
+    /// Whether what was typed allows what is asked.
+    pub(super) fn allows(&self, interrupt: &Interrupt, typed: &str) -> bool {
+        let granting = self
+            .choices
+            .iter()
+            .filter(|(_, choice)| choice.kind.starts_with("allow"));
+        let mut granting = granting.map(|(_, choice)| selected(choice));
+        let outcome = self.answer(interrupt, typed).map(|(outcome, _)| outcome);
+        outcome.is_some_and(|outcome| granting.any(|allowed| allowed.get() == outcome.get()))
     }
 
     /// What is asked, for somebody who cannot answer here.

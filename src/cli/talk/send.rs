@@ -93,9 +93,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
             named.map_err(|problem| not_named(problem, name.as_deref().unwrap_or_default(), &text))?
         }
     };
-    if context.output.note_look.columns.is_some() {
-        context.warn_of_echo(&daemon, &conversation).await?;
-    }
+    context.warn_of_echo(&daemon, &conversation).await?;
     let content = files::prompt(&daemon, &conversation, &text, &options.file).await?;
     let mut prompt = Start::prompt(conversation.id, content);
     if options.queue {

@@ -103,6 +103,8 @@ pub(super) struct Talk<'a> {
     told: BTreeSet<InterruptId>,
     /// The question that was answered here.
     answered: Option<InterruptId>,
+    /// The question that was last shown whole.
+    read: Option<InterruptId>,
     /// Whether the last question of a turn that is over was refused: then nothing continues it.
     is_given_up: bool,
     said_resumed: bool,
@@ -231,6 +233,7 @@ impl<'a> Talk<'a> {
             keys: String::new(),
             told: BTreeSet::new(),
             answered: None,
+            read: None,
             is_given_up: false,
             said_resumed: false,
             has_left: false,

@@ -34,6 +34,7 @@ impl Registry {
     pub fn agents(&self) -> AgentList {
         let services = &self.services;
         let running = services.pool.running();
+        let default = services.catalog.default_agent();
         let agents = services.catalog.entries().iter().map(|entry| {
             let process = running
                 .iter()
@@ -45,7 +46,7 @@ impl Registry {
                 command: entry.command_line(),
                 found: entry.is_found(),
                 running: process.is_some(),
-                default: entry.name == *services.catalog.default_agent(),
+                default: entry.name == default,
                 capabilities: told.and_then(|told| capabilities(&told.raw)),
                 agent_info: told.and_then(|told| told.agent_info.clone()).map(RawJson::new),
                 auth_status: process

@@ -34,7 +34,7 @@ pub struct TranscriptFilter {
     pub agent: Option<AgentName>,
     /// The folder that the agent worked in.
     pub cwd: Option<String>,
-    /// A text that title, folder, path or id contain, in any case.
+    /// Words that each are in the title, folder, path or id, in any case.
     pub query: Option<String>,
 }
 
@@ -200,11 +200,10 @@ fn next<'a, 'r, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
 fn takes<'a>(folder: Option<&mut SameFolder<'a>>, query: Option<&str>, entry: &'a ShelfEntry) -> bool {
     folder.is_none_or(|folder| folder.is_at(&entry.cwd))
         && query.is_none_or(|query| {
-            let contains = |text: &str| text.to_lowercase().contains(query);
-            contains(&entry.title)
-                || contains(&entry.cwd)
-                || contains(&entry.upstream_id)
-                || contains(&entry.path.to_string_lossy())
+            let path = entry.path.to_string_lossy();
+            let texts = [&entry.title, &entry.cwd, &entry.upstream_id, &*path].map(str::to_lowercase);
+            let has = |word: &str| texts.iter().any(|text| text.contains(word));
+            query.split_whitespace().all(has)
         })
 }
 

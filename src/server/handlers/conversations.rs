@@ -23,9 +23,7 @@ use crate::conversation::registry::Filter;
 impl Act<NewConversation> for Daemon {
     fn complete(&self, params: &mut NewConversation) {
         let catalog = &self.registry.services().catalog;
-        params
-            .agent
-            .get_or_insert_with(|| catalog.default_agent().clone());
+        params.agent.get_or_insert_with(|| catalog.default_agent());
     }
 
     async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<NewConversation> {

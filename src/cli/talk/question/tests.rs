@@ -72,7 +72,8 @@ fn a_command_is_shown_whole() {
 fn a_change_is_shown_as_a_diff() {
     let expected = [
         "? Edit a.rs",
-        "  /home/u/src/a.rs",
+        "  in /home/u/src",
+        "  /home/u/src/a.rs  +1 -1",
         "    one",
         "  - two",
         "  + zwei",
@@ -90,7 +91,7 @@ fn a_change_is_shown_as_a_diff() {
     let file = folder.path().join("a.txt");
     fs::write(&file, "old\n").unwrap();
     let lines = asked(json!({"title": "Write", "rawInput": {"path": file, "content": "new\n"}}));
-    assert_eq!(lines[2..], ["  - old", "  + new"]);
+    assert_eq!(lines[3..], ["  - old", "  + new"]);
 }
 
 #[test]
@@ -98,17 +99,87 @@ fn a_long_change_is_cut_and_can_be_read_whole() {
     let text: String = (0..100).map(|line| format!("{line}\n")).collect();
     let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
     let question = Question::of(&permission(call.clone()), None, "/", Look::default());
-    assert_eq!(asked(call).last().unwrap(), "  (77 more lines: d shows all)");
-    assert_eq!(question.details().lines().count(), 101);
+    assert_eq!(asked(call).last().unwrap(), "  (78 more lines: d shows all)");
+    assert_eq!(question.details().lines().count(), 102);
+}
+
+/// Words of the agent and a long first file hide neither the changes nor the names of further files.
+#[test]
+fn all_files_are_named_before_the_changes_and_these_come_before_the_agents_words() {
+    let long: String = (0..100).map(|line| format!("{line}\n")).collect();
+    let words = json!({"type": "content", "content": {"type": "text", "text": "nothing\n".repeat(50)}});
+    let first = json!({"type": "diff", "path": "a", "newText": long});
+    let second = json!({"type": "diff", "path": "/etc/b", "oldText": "x\n", "newText": ""});
+    let lines = asked(json!({"title": "Edit", "content": [words, first, second]}));
+    let expected = [
+        "? Edit",
+        "  in /home/u/src",
+        "  /home/u/src/a  +100 -0",
+        "  /etc/b  +0 -1",
+        "  /home/u/src/a",
+        "  + 0",
+    ];
+    assert_eq!(lines[..6], expected);
+    assert!(!lines.iter().any(|line| line.contains("nothing")), "{lines:?}");
+    let many: Vec<Value> = (0..40)
+        .map(|file| json!({"type": "diff", "path": format!("{file}"), "newText": "x\n"}))
+        .collect();
+    let lines = asked(json!({"title": "Edit", "content": many}));
+    assert_eq!(lines[41], "  /home/u/src/39  +1 -0");
+}
+
+#[test]
+fn a_file_that_cannot_be_shown_is_not_taken_for_a_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a");
+    let write = json!({"title": "Write", "rawInput": {"path": file, "content": "new\n"}});
+    for (bytes, why) in [
+        (vec![b'x'; 1024 * 1024 + 1], "larger than"),
+        (b"\xff\n".to_vec(), "not UTF-8"),
+    ] {
+        fs::write(&file, bytes).unwrap();
+        let lines = asked(write.clone());
+        assert!(
+            lines[2].ends_with("+1, replaces a file that is not shown"),
+            "{lines:?}"
+        );
+        assert!(lines[3].contains(why), "{lines:?}");
+        assert_eq!(lines[4], "  + new");
+    }
+    fs::remove_file(&file).unwrap();
+    assert_eq!(asked(write)[3], "  + new");
+}
+
+/// Whoever allows something must have seen all of it.
+#[test]
+fn what_allows_is_told_from_what_refuses() {
+    let text: String = (0..100).map(|line| format!("{line}\n")).collect();
+    let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
+    let asked = permission(call);
+    let question = Question::of(&asked, None, "/", Look::default());
+    assert_eq!(question.hidden_lines(), 78);
+    for (typed, allows) in [
+        ("y", true),
+        ("a", true),
+        ("1", true),
+        ("yes", true),
+        ("yes, in a copy", true),
+        ("n", false),
+        ("deny", false),
+        ("q", false),
+    ] {
+        assert_eq!(question.allows(&asked, typed), allows, "{typed}");
+    }
 }
 
 #[test]
 fn arguments_that_are_not_known_are_shown() {
     let lines = asked(json!({"title": "pay", "rawInput": {"amount": 5}}));
-    assert_eq!(lines, ["? pay", "    {", "      \"amount\": 5", "    }"]);
+    let folder = "  in /home/u/src";
+    assert_eq!(lines, ["? pay", folder, "    {", "      \"amount\": 5", "    }"]);
     assert_eq!(
         asked(json!({"title": "Really?", "rawInput": {"question": "Really?"}})),
-        ["? Really?"]
+        ["? Really?", folder]
     );
     // What an earlier update said of the call counts too.
     let known = serde_json::from_value(json!({"rawInput": {"command": "ls"}})).unwrap();

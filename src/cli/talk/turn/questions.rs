@@ -88,8 +88,16 @@ impl Talk<'_> {
         let Some((interrupt, question)) = self.question() else {
             return Ok(());
         };
-        if typed == "d" {
-            return self.page(&question.details());
+        let is_read = self.read.as_ref() == Some(&interrupt.id);
+        let is_unread = question.hidden_lines() > 0 && !is_read;
+        let allows = is_unread && question.allows(interrupt, &typed);
+        if typed == "d" || allows {
+            let (id, details) = (interrupt.id.clone(), question.details());
+            self.read = Some(id);
+            if allows {
+                self.screen.aside("  first read all of it, then answer again:")?;
+            }
+            return self.page(&details);
         }
         let Some((outcome, said)) = question.answer(interrupt, &typed) else {
             let help = question.help();

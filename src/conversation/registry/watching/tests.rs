@@ -198,7 +198,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
     Registry::new(Arc::new(Services {
         store: Store::ephemeral().unwrap(),
         pool,
-        catalog: Catalog::new(vec![entry], name),
+        catalog: Catalog::new(vec![entry], Some(name)),
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: Rules {
             prompt_queue: 1,

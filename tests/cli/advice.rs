@@ -1,0 +1,122 @@
+//! What commands say about who answers and what to do next.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use super::home::Home;
+use super::printed::{check_printed, commands};
+use super::{sessionctl, text};
+
+/// The agent that a new conversation gets.
+#[track_caller]
+fn agent_of(printed: &[u8]) -> String {
+    let created: Value = serde_json::from_slice(printed).unwrap();
+    created["conversation"]["agent"].as_str().unwrap().to_owned()
+}
+
+/// An agent that is installed while the daemon runs answers in the next new conversation, and a conversation of the echo says
+/// that it is one.
+#[test]
+fn an_agent_that_is_installed_later_is_the_default() {
+    let home = Home::new();
+    let programs = home.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    fs::create_dir_all(home.path().join(".claude/projects")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        command.env("HOME", home.path()).env("PATH", &programs);
+        command.output().unwrap()
+    };
+    let first = run(&["new", "--json"]);
+    assert_eq!(agent_of(&first.stdout), "loopback", "{first:?}");
+    let adapter = programs.join("claude-agent-acp");
+    fs::write(&adapter, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&adapter, Permissions::from_mode(0o755)).unwrap();
+    let send = ["send", ".", "hello"];
+    let sent = run(&send);
+    let warned = check_printed(&send, &sent, 0);
+    assert_eq!(warned.matches("warning:").count(), 1, "{warned}");
+    assert_eq!(text(&run(&send).stderr).matches("warning:").count(), 0);
+    let second = run(&["new", "--json"]);
+    assert_eq!(agent_of(&second.stdout), "claude", "{second:?}");
+}
+
+#[test]
+fn a_default_agent_that_is_not_installed_is_not_used() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    let config = "[agents.mine]\nkind = \"claude\"\ncommand = \"/no/such/adapter\"\n";
+    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.printed(&["new", "--title", "a default that is not installed"], 6);
+    assert_eq!(home.run(&["send", "--new", "hello"]).status.code(), Some(6));
+    assert_eq!(home.said(&["ls", "--all", "--json"]), r#"{"conversations":[]}"#);
+}
+
+#[test]
+fn commands_of_the_archive_say_which_conversation_they_act_on() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Grey heron"]);
+    home.said(&["send", &id, "hello"]);
+    for word in [".", "heron"] {
+        for command in ["add", "restore"] {
+            home.printed(&["archive", command, word], 0);
+        }
+    }
+    for command in ["add", "restore"] {
+        let line = ["--", "sessionctl", "archive", command, ""];
+        let output = sessionctl(home.path(), &line)
+            .env("COMPLETE", "fish")
+            .output()
+            .unwrap();
+        assert!(text(&output.stdout).contains(&id[..8]), "{output:?}");
+    }
+}
+
+#[test]
+fn a_move_to_where_it_is_says_so_without_moving_too() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let moved = home.said(&["mv", &id, "."]);
+    assert_eq!(home.said(&["mv", &id, ".", "--dry-run"]), moved);
+}
+
+#[test]
+fn the_time_of_a_continuation_has_the_form_of_the_wire() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    assert_eq!(home.run(&["send", &id, "[[limit 5400]]"]).status.code(), Some(7));
+    let continued: Value = serde_json::from_str(&home.said(&["continue", "--all", "--json"])).unwrap();
+    let shown = home.shown(&id);
+    assert_eq!(
+        continued["at"], shown["continuation"]["at"],
+        "{continued} {shown}"
+    );
+}
+
+#[test]
+fn an_export_onto_a_file_names_a_command_that_works() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "hello"]);
+    home.said(&["export", &id, "-o", "talk.session-bundle.tar.zst"]);
+    let refused = home.printed(&["export", &id, "-o", "talk.session-bundle.tar.zst"], 5);
+    let exported = home.said_pasted(commands(&refused)[0]);
+    assert!(exported.ends_with("/talk-2.session-bundle.tar.zst"), "{exported}");
+}
+
+#[test]
+fn transcripts_are_found_as_conversations_are() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Grey heron"]);
+    home.said(&["send", &id, "the grey heron"]);
+    let found = |words: &[&str]| {
+        let listed = home.said(&[&["transcripts", "--json"], words].concat());
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        listed["transcripts"].as_array().unwrap().len()
+    };
+    assert_eq!(found(&["heron", "grey"]), 1);
+    assert_eq!(found(&["heron", "blue"]), 0);
+    home.printed(&["transcripts", "--cwd", "./nowhere"], 4);
+}
