@@ -206,6 +206,8 @@ fn the_echo_warning_is_for_new_conversations() {
 fn a_lost_daemon_is_told_on_a_line_of_its_own() {
     let home = Home::new();
     let id = home.said(&["new"]);
+    // The warning of the built-in agent is printed before the first turn only.
+    home.said(&["send", &id, "hello"]);
     let (mut both, end) = std::io::pipe().unwrap();
     let mut command = home.command(&["send", &id, "[[say Begun]] [[hang]]"]);
     let mut child = command

@@ -36,7 +36,7 @@ fn a_conversation_that_could_not_be_opened_at_once_is_named() {
     std::fs::create_dir(home.path().join("config")).unwrap();
     std::fs::write(
         home.path().join("config/config.toml"),
-        "[agents.gone]\nkind = \"generic\"\ncommand = \"/nonexistent/gone\"\n",
+        "[agents.gone]\nkind = \"generic\"\ncommand = \"/bin/false\"\n",
     )
     .unwrap();
     let output = home.run(&["new", "--open"]);

@@ -95,10 +95,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 Ok(answer) if !answer.findings.is_empty() => {
                     problem.hint(format!("show the damage line by line: sessionctl check {id}"))
                 }
-                _ => problem.hint(format!(
-                    "if it was backed up: move the file to another folder, then run sessionctl archive restore {}",
-                    shell_word(id.as_str())
-                )),
+                _ => unreadable(problem, id.as_str()),
             });
         }
         // Nothing else can be wrong with the call then.
@@ -248,6 +245,7 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         (Some(target), None) => Some(whole_id(daemon, target, agent.as_ref()).await?),
         _ => None,
     };
+    let session = upstream_id.clone();
     let call = method::Check {
         upstream_id,
         conversation_id: conversation.as_ref().map(|found| found.id.into()),
@@ -262,8 +260,19 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
             let id = words::short_id(found.id);
             problem.hint(format!("restore what can be restored: sessionctl resume {id}"))
         }
-        (problem, _) => not_found(problem),
+        (problem, _) => match (problem.kind(), session) {
+            (Some(ErrorKind::TranscriptDamaged), Some(session)) => unreadable(problem, session.as_str()),
+            _ => not_found(problem),
+        },
     })
+}
+
+/// The same problem of a transcript that cannot be read, with what may bring it back.
+fn unreadable(problem: Problem, id: &str) -> Problem {
+    problem.hint(format!(
+        "if it was backed up, move the file to another folder, then run: sessionctl archive restore {}",
+        shell_word(id)
+    ))
 }
 
 /// The id of the one transcript whose id begins so, else the id as it is.

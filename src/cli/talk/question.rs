@@ -30,6 +30,9 @@ const SHOWN_LINES: usize = 24;
 /// The largest file that is read for a diff.
 const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
 
+/// The folder of a question where the conversation's folder is shown anyway.
+const ITS_FOLDER: &str = "its folder";
+
 /// Lines of context around a change.
 const CONTEXT_LINES: usize = 3;
 
@@ -310,7 +313,7 @@ impl Question {
         if edits.is_empty() {
             edits.extend(call.edits_of_input(folder));
         }
-        if command.is_none() && interrupt.tool_call.is_some() {
+        if command.is_none() && interrupt.tool_call.is_some() && folder != ITS_FOLDER {
             details.push(format!("  in {}", look.paint(DIM, &place)));
         }
         details.extend(edits.iter().map(|edit| edit.summary(&place, look)));
@@ -536,7 +539,7 @@ fn choices(interrupt: &Interrupt) -> Vec<Choice> {
 
 /// What is asked and how it can be answered, for those who are not asked here.
 pub(in crate::cli) fn lines(interrupt: &Interrupt) -> Vec<String> {
-    Question::of(interrupt, None, "its folder", Look::default()).report(Look::default())
+    Question::of(interrupt, None, ITS_FOLDER, Look::default()).report(Look::default())
 }
 
 /// The command that answers a question.
