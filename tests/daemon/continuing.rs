@@ -305,6 +305,13 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
         assert_eq!(app.get(id).await.state, ConversationState::Interrupted, "{text}");
         let turn: TurnResult =
             serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
+        if let Some(failure) = &turn.failure {
+            error_words::check(
+                "a turn that a kill cut short",
+                "daemonRestarted",
+                &failure.message,
+            );
+        }
         let failure = turn.failure.map(|failure| (failure.kind, failure.retryable));
         let expected = is_read.then_some((FailureKind::DaemonRestarted, false));
         assert_eq!(failure, expected, "{text}");
