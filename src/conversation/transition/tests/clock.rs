@@ -4,6 +4,7 @@ use bridge_protocol::conversation::ContinueAt;
 use jiff::SignedDuration;
 use serde_json::json;
 
+use super::continuing::goes_out;
 use super::world::World;
 use crate::conversation::effect::Arrival;
 use crate::store::Anchor;
@@ -50,6 +51,7 @@ fn goes_out_once(world: &mut World) {
     world.forget_log();
     world.falls_due();
     world.expect(&[]);
+    assert!(!goes_out(world));
 }
 
 #[test]
@@ -60,6 +62,7 @@ fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
     world.clock_is_set_back(HOUR_SECONDS);
     world.falls_due();
     world.expect(&[]);
+    assert!(!goes_out(&mut world));
     assert_eq!(world.view().continuation, before);
     goes_out_once(&mut world);
 }
@@ -73,6 +76,7 @@ fn a_wait_that_nobody_named_is_not_longer_for_a_clock_that_was_set_back() {
     world.falls_due();
     // It is kept over a restart, too.
     world.expect(&[]);
+    assert!(!goes_out(&mut world));
     assert!(left(&world) <= wait, "{:?}", left(&world));
     goes_out_once(&mut world);
 }

@@ -56,7 +56,7 @@ pub(super) fn due_at(world: &World) -> Option<String> {
 }
 
 /// Whether a prompt goes out now, if the transcript is asked and has none.
-fn goes_out(world: &mut World) -> bool {
+pub(super) fn goes_out(world: &mut World) -> bool {
     if world.job.is_some() {
         world.ascertains(Arrival::Absent);
     }
@@ -91,6 +91,7 @@ fn nothing_goes_out_before_its_time() {
     let mut world = waiting();
     world.falls_due();
     world.expect(&[]);
+    assert!(!goes_out(&mut world));
     assert!(!world.model.goes_on_by_itself());
 }
 
@@ -117,6 +118,7 @@ fn what_goes_out_depends_on_whether_the_transcript_has_the_prompt() {
         assert_eq!((due_at(&world), world.view().cut_short), (None, false));
         world.falls_due();
         world.expect(&[]);
+        assert!(!goes_out(&mut world));
     }
 }
 
@@ -283,6 +285,7 @@ fn it_is_called_off_and_whoever_was_answered_has_taken_over() {
     world.passes_to(RESET);
     world.falls_due();
     world.expect(&[]);
+    assert!(!goes_out(&mut world));
 
     let mut world = waiting();
     world.prompt("third");
@@ -623,6 +626,7 @@ fn an_open_question_goes_first() {
         world.forget_log();
         world.falls_due();
         world.expect(&[]);
+        assert!(!goes_out(&mut world));
         world.deny("q");
         // What was refused is not gone on with.
         assert_eq!(goes_out(&mut world), !is_of_that_turn);
