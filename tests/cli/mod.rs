@@ -29,6 +29,8 @@ mod history;
 mod home;
 #[cfg(target_os = "linux")]
 mod leaving;
+#[cfg(target_os = "linux")]
+mod line_breaks;
 mod listeners;
 #[cfg(target_os = "linux")]
 mod lists;
@@ -48,7 +50,9 @@ mod settings;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod times;
 mod transcripts;
+mod turnless;
 
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -8,7 +8,6 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::set::offers;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -19,13 +18,15 @@ use crate::cli::talk::edit::{not_branched, place};
 use crate::cli::words;
 
 /// Create a conversation and print its id
+///
+/// Model and mode can be changed later with sessionctl set. In sessionctl chat, /model and /mode list their values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   sessionctl new --title 'Fix the build'
   sessionctl new --agent claude --cwd ~/project")]
 pub(in crate::cli) struct New {
-    /// Agent, by its name in the configuration (default: default_agent)
+    /// Agent, by its name in the configuration (default: its default_agent)
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) agent: Option<String>,
     /// Folder that the agent works in (default: current folder)
@@ -170,21 +171,15 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
         return problem;
     };
     if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
-        let offers = match id.parse() {
-            Ok(id) => offers(daemon, id).await,
-            Err(_) => None,
-        };
         let delete = method::Delete {
             transcripts: TranscriptsOnDelete::Delete,
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            return problem.hint(match offers {
-                Some(offers) => format!("{offers}; choose one: sessionctl new --model NAME --mode ID"),
-                None => "omit --model and --mode; after the first prompt, /model and /mode in a chat list the allowed names: \
-                         sessionctl chat --new"
-                    .to_owned(),
-            });
+            return problem.hint(
+                "create it without --model and --mode; in sessionctl chat, /model and /mode list the values, which can be changed \
+                 at any time",
+            );
         }
     }
     problem.hint(format!(
@@ -257,5 +252,5 @@ pub(in crate::cli) async fn branched(
         ..call
     };
     let answer = context.ask(daemon, call).await;
-    answer.map_err(|problem| not_branched(problem, &words::short_id(source.id), at))
+    answer.map_err(|problem| not_branched(problem, source, at))
 }
