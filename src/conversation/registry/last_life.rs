@@ -95,7 +95,7 @@ fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<Li
 /// Gives up a continuation that is due: the record of its sending may be among the changes that the store lost. One whose time
 /// is later cannot have been sent. Whether there was one.
 fn give_up_due(record: &mut ConversationRecord, now: Timestamp) -> bool {
-    let is_due = |continuation: &PendingContinuation| continuation.wakes_at(now) <= now;
+    let is_due = |continuation: &PendingContinuation| continuation.at <= now;
     let Some(given_up) = record.continuation.take_if(|continuation| is_due(continuation)) else {
         return false;
     };
@@ -113,11 +113,9 @@ fn give_up_due(record: &mut ConversationRecord, now: Timestamp) -> bool {
 
 /// Has a conversation that waits for its time woken then.
 fn wake_when_due(services: &Services, record: &ConversationRecord) {
-    let Some(continuation) = &record.continuation else {
-        return;
-    };
-    let at = continuation.wakes_at(now());
-    services.wakings.set(record.id, Some(at));
+    if let Some(continuation) = &record.continuation {
+        services.wakings.set(record.id, Some(continuation.at));
+    }
 }
 
 impl Registry {

@@ -91,7 +91,6 @@ impl<R> Model<R> {
         if is_promised {
             self.record.continuation = Some(PendingContinuation {
                 at: self.now,
-                since: Some(self.now),
                 attempts,
                 sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
                 apart: was_apart || part == Part::Suspect,
@@ -110,10 +109,8 @@ impl<R> Model<R> {
                 false => earlier.next(self.now),
             });
         } else if waits && is_limited {
-            let due = next_try(failure.resets_at, attempts, self.now);
             self.record.continuation = Some(PendingContinuation {
-                at: due.at,
-                since: due.since,
+                at: next_try(failure.resets_at, attempts, self.now),
                 attempts,
                 sent: false,
                 apart: false,
@@ -127,12 +124,8 @@ impl<R> Model<R> {
                 if !is_limited || earlier.at > self.now {
                     return earlier;
                 }
-                let due = next_try(failure.resets_at, attempts, self.now);
-                PendingContinuation {
-                    at: due.at,
-                    since: due.since,
-                    ..earlier
-                }
+                let at = next_try(failure.resets_at, attempts, self.now);
+                PendingContinuation { at, ..earlier }
             });
         }
         self.forget_early_waking();
@@ -208,10 +201,6 @@ fn try_again(
     if earlier.attempts >= ATTEMPTS_LIMIT {
         return earlier.next(now);
     }
-    let due = next_try(resets_at, earlier.attempts, now);
-    Some(PendingContinuation {
-        at: due.at,
-        since: due.since,
-        ..earlier
-    })
+    let at = next_try(resets_at, earlier.attempts, now);
+    Some(PendingContinuation { at, ..earlier })
 }
