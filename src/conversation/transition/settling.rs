@@ -30,7 +30,6 @@ impl<R> Model<R> {
                 self.note_said();
                 let earlier = self.record.continuation.take();
                 self.record.continuation = earlier.and_then(|earlier| try_again(earlier, None, self.now));
-                self.forget_early_waking();
                 return self.record.continuation.as_ref().map(Continuation::from);
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
@@ -128,17 +127,8 @@ impl<R> Model<R> {
                 PendingContinuation { at, ..earlier }
             });
         }
-        self.forget_early_waking();
         let told = self.record.continuation.as_ref().filter(|_| waits);
         told.map(Continuation::from)
-    }
-
-    /// A continuation that is no longer due is not sent, although its time has come.
-    fn forget_early_waking(&mut self) {
-        let continuation = self.record.continuation.as_ref();
-        if continuation.is_none_or(|continuation| continuation.at > self.now) {
-            self.due = None;
-        }
     }
 
     /// The scheduled continuation is the turn that is cut short now.

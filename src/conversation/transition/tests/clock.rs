@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::continuing::goes_out;
 use super::world::World;
 use crate::conversation::effect::Arrival;
 use crate::store::Anchor;
@@ -39,6 +40,7 @@ fn goes_out_once(world: &mut World) {
     world.forget_log();
     world.falls_due();
     world.expect(&[]);
+    assert!(!goes_out(world));
 }
 
 #[test]
@@ -49,6 +51,7 @@ fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
     world.clock_is_set_back(HOUR_SECONDS);
     world.falls_due();
     world.expect(&[]);
+    assert!(!goes_out(&mut world));
     assert_eq!(world.view().continuation, before);
     goes_out_once(&mut world);
 }
@@ -60,7 +63,7 @@ fn nothing_seems_to_have_changed_before_it_did_so_last() {
     world.clock_is_set_back(HOUR_SECONDS);
     world.ends("end_turn");
     world.set_title("later");
-    let record = &world.model.record;
-    assert!(record.revision > revision && record.updated_at >= before);
-    assert_eq!(world.disk.record.as_ref(), Some(record));
+    let (view, kept) = (world.view(), world.on_disk());
+    assert!(view.revision > revision && view.updated_at >= before);
+    assert_eq!((kept.revision, kept.updated_at), (view.revision, view.updated_at));
 }
