@@ -15,6 +15,7 @@ use bridge_protocol::{AgentName, ConversationId, ConversationRef, InterruptId, T
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::error::{LostPart, StoreError};
 use crate::chain::Chain;
 
 pub use continuation::{LaterText, PendingContinuation};
@@ -94,6 +95,15 @@ pub struct ConversationRecord {
     /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+}
+
+/// The record of a conversation as far as it can be read.
+#[derive(Clone, Debug)]
+pub struct Salvaged {
+    /// The record without those parts.
+    pub record: ConversationRecord,
+    /// What is left out; mostly nothing.
+    pub lost: Vec<LostPart>,
 }
 
 /// The set-up of a session, as the agent reports it.
@@ -448,6 +458,25 @@ impl ConversationRecord {
         let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
         let is_open = is_open || !self.waiting.is_empty();
         self.deleted_at.is_none() && (is_open || self.resting != Resting::Idle)
+    }
+}
+
+impl Salvaged {
+    /// Returns the part without which the conversation is unknown, if it is lost: the chain names the sessions.
+    #[must_use]
+    pub fn essential(&self) -> Option<&LostPart> {
+        self.lost.iter().find(|part| part.is_of("chain"))
+    }
+
+    /// Returns the record if the chain is known.
+    ///
+    /// # Errors
+    /// If the chain is lost.
+    pub fn usable(self) -> Result<ConversationRecord, StoreError> {
+        match self.essential() {
+            Some(part) => Err(StoreError::LostBody(part.clone())),
+            None => Ok(self.record),
+        }
     }
 }
 

@@ -11,12 +11,13 @@ use super::super::actor::Message;
 use super::super::arrival::arrival;
 use super::super::effect::Arrival;
 use super::super::error::ConversationError;
+use super::super::lost_parts;
 use super::super::services::{Services, now};
 use super::super::transition::{Ended, EndedTurn, end_unfinished};
 use super::Registry;
 use crate::store::{
     Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation, RequestRecord, Resting,
-    TurnPhase,
+    Salvaged, TurnPhase,
 };
 
 impl Registry {
@@ -30,7 +31,12 @@ impl Registry {
         let has_lost = store.opening().may_have_lost();
         let mut writes = Vec::new();
         for id in store.unfinished()? {
-            let Ok(record) = self.record(id) else { continue };
+            // What the record lacks is reported when the conversation is used.
+            let Ok(found) = self.salvaged(id) else { continue };
+            if !lost_parts::can_continue(&found) {
+                continue;
+            }
+            let Salvaged { record, lost } = found;
             let is_ended =
                 record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
             let (mut record, ended) = match is_ended {
@@ -42,6 +48,7 @@ impl Registry {
             if is_ended && !is_given_up {
                 continue;
             }
+            let record = self.record_to_start(Salvaged { record, lost });
             // In line now, awaited together: a thousand cut turns cost a few syncs.
             writes.push(
                 store.commit(Change {

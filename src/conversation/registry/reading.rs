@@ -88,10 +88,10 @@ impl Registry {
 }
 
 fn history(services: &Services, id: ConversationId) -> Result<History, ConversationError> {
-    let record = services.store.conversation(id)?;
-    let Some(record) = record else {
+    let Some(found) = services.store.salvaged(id)? else {
         return Ok(History::default());
     };
+    let record = found.usable()?;
     let lineage = services.store.lineage_all(id)?;
     History::to_show(services, &record, &lineage)
 }

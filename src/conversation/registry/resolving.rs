@@ -32,7 +32,7 @@ impl Registry {
                 found => found?,
             },
         };
-        let conversation = self.view(id)?;
+        let conversation = self.shown(id)?;
         if let Some(cwd) = cwd.filter(|cwd| *cwd == conversation.cwd) {
             self.last_used.set(cwd, id).await;
         }
@@ -42,7 +42,7 @@ impl Registry {
     /// The conversation of a folder that was last used there, else the newest.
     async fn last_in(&self, cwd: &str) -> Result<ConversationId, ConversationError> {
         if let Some(id) = self.last_used.of(cwd) {
-            match self.view(id) {
+            match self.shown(id) {
                 // One that was deleted or moved away is not meant any more.
                 Ok(conversation) if conversation.cwd != cwd => {}
                 Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
@@ -90,7 +90,7 @@ impl Registry {
     ) -> ConversationError {
         let candidate = |id| Candidate {
             id,
-            title: self.view(id).map(|found| found.title).unwrap_or_default(),
+            title: self.shown(id).map(|found| found.title).unwrap_or_default(),
         };
         ConversationError::AmbiguousName {
             name: name.to_owned(),
