@@ -14,6 +14,7 @@ mod last_life;
 mod looking;
 mod moving;
 mod reading;
+mod readings;
 mod repairing;
 mod repeats;
 mod resolving;
@@ -56,6 +57,7 @@ use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
 pub use filter::Filter;
+use readings::Readings;
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
@@ -84,8 +86,8 @@ pub struct Registry {
     unwatched: Mutex<Vec<Unwatched>>,
     /// Reports about transcripts that wait until the change is on disk.
     saving: Arc<Saving>,
-    /// Locked while transcripts are read for a caller.
-    readings: Arc<Semaphore>,
+    /// The calls for which transcripts are read.
+    readings: Readings,
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
     /// Held by a move of a folder.
@@ -130,7 +132,7 @@ impl Registry {
             shelves: Arc::default(),
             unwatched: Mutex::default(),
             saving: Arc::default(),
-            readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
+            readings: Readings::default(),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
