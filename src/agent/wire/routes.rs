@@ -12,7 +12,9 @@ use tokio::sync::oneshot;
 use super::{Attachment, Handle, MAX_CALLS_IN_FLIGHT};
 use crate::agent::envelope::{Envelope, Line};
 use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, Pushed};
-use crate::agent::message::{AgentError, CallError, INTERNAL_ERROR, MethodName, RawId, RequestId, method};
+use crate::agent::message::{
+    AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId, method,
+};
 use crate::agent::process::Death;
 
 /// How many lines are stashed for unknown handles. An agent may mention a session before it answers the request for
@@ -54,6 +56,8 @@ struct Route {
     inbox: InboxSender,
     generation: u64,
     open_requests: usize,
+    /// Whether the agent has sent something about the session since the last request for it.
+    is_heard: bool,
 }
 
 /// An unanswered request of the agent, and its inbox.
@@ -93,6 +97,12 @@ impl Routes {
         self.check_alive()?;
         if self.waiters.len() >= MAX_CALLS_IN_FLIGHT {
             return Err(CallError::TooManyCalls);
+        }
+        if let Pending::Inbox { inbox, .. } = &pending {
+            let routes = self.routes.values_mut();
+            for route in routes.filter(|route| route.inbox.is_same(inbox)) {
+                route.is_heard = false;
+            }
         }
         self.waiters.insert(
             request,
@@ -137,6 +147,7 @@ impl Routes {
             inbox: inbox.clone(),
             generation,
             open_requests: 0,
+            is_heard: false,
         };
         self.routes.insert(Arc::clone(&handle.0), route);
         self.hand_over(handle, inbox);
@@ -161,10 +172,11 @@ impl Routes {
 
     /// Passes a notification on. Returns how many entries are queued in its inbox.
     pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
-        let Some(route) = self.routes.get(handle) else {
+        let Some(route) = self.routes.get_mut(handle) else {
             self.stash(handle, method, line);
             return 0;
         };
+        route.is_heard = true;
         match route.inbox.push_update(method, line.to_line()) {
             Pushed::Waiting(waiting) => waiting,
             Pushed::Dropped => usize::MAX,
@@ -254,6 +266,7 @@ impl Routes {
             .and_then(|one| self.routes.get_mut(one.handle.as_str()))
         {
             route.open_requests += 1;
+            route.is_heard = true;
         }
         self.agent_requests.insert(id, AgentRequest { inbox, attachment });
         Ok(())
@@ -281,7 +294,11 @@ impl Routes {
 
     /// Passes a response of the agent to its waiter.
     pub(super) fn response(&mut self, line: &Envelope<'_>) {
-        let waiter = line.id().and_then(RequestId::from_raw).and_then(|request| {
+        let request = match line.id() {
+            Some("null") if line.error().is_some_and(is_of_an_unread_line) => self.only_unheard(),
+            id => id.and_then(RequestId::from_raw),
+        };
+        let waiter = request.and_then(|request| {
             let waiter = self.waiters.remove(&request)?;
             Some((request, waiter))
         });
@@ -307,6 +324,20 @@ impl Routes {
         let opened = opened.filter(|_| outcome.is_ok());
         let in_company = method.as_str() == method::SESSION_PROMPT && self.may_share_cause(&outcome);
         self.answer(request, pending, outcome, opened, in_company);
+    }
+
+    /// The request that an error without an id answers: an agent that cannot read a line does not know the line's id. `None`
+    /// unless only one request is unanswered about whose session the agent has sent nothing since.
+    fn only_unheard(&self) -> Option<RequestId> {
+        let mut unheard = self.waiters.iter().filter(|(_, waiter)| match &waiter.pending {
+            Pending::Call(_) => true,
+            Pending::Inbox { inbox, .. } => {
+                let mut own = self.routes.values().filter(|route| route.inbox.is_same(inbox));
+                !own.any(|route| route.is_heard)
+            }
+        });
+        let (request, _) = unheard.next()?;
+        unheard.next().is_none().then_some(*request)
     }
 
     /// Whether other prompts may have failed for the same reason; see [`Incoming::Response`].
@@ -501,6 +532,11 @@ impl Routes {
             }
         }
     }
+}
+
+/// Whether an error says that the agent could not read a line.
+fn is_of_an_unread_line(error: &str) -> bool {
+    matches!(AgentError::from_raw(error).code, PARSE_ERROR | INVALID_REQUEST)
 }
 
 fn push_unique(inboxes: &mut Vec<InboxSender>, inbox: &InboxSender) {
