@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use bridge_protocol::link::Fidelity;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
@@ -157,4 +158,28 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     }
     unmount(&daemon, Path::new(&folder));
     app.ask("conversation/history", remote).await;
+}
+
+/// A mark of a restored transcript that cannot be read now is not a damaged one: it says neither that turns are missing nor
+/// that none are.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_now_is_not_taken_for_damaged() {
+    let home = Home::new();
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    app.close(id).await;
+    let marks = home.data().join("kept/unreported");
+    std::fs::create_dir_all(&marks).unwrap();
+    Mount::over(&daemon, &marks).fail();
+    let mut raw = daemon.raw().await;
+    let this = json!({"conversationId": id});
+    let refusal = Refusal(1015, "storeFailed", true);
+    raw.refused("conversation/resume", this.clone(), refusal).await;
+    raw.refused("conversation/history", this.clone(), refusal).await;
+    unmount(&daemon, &marks);
+    let resumed = app.ask("conversation/resume", id).await;
+    let fidelity = serde_json::from_value::<Fidelity>(resumed["resumed"]["fidelity"].clone());
+    assert_eq!(fidelity.unwrap(), Fidelity::Full, "{resumed}");
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
