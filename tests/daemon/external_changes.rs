@@ -480,7 +480,12 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
 
 /// How long a file of the daemon's may get; its agents keep the room that they began with.
 pub(crate) fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    limit_files_of(daemon.pid(), length);
+}
+
+/// The same of any process.
+pub(crate) fn limit_files_of(pid: u32, length: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
     let limit = Rlimit {
         current: length,
         maximum: None,
