@@ -57,6 +57,9 @@ impl Registry {
             Some(place) => (Some(place.turn(begun.progress()).await?), None),
             None => (None, Some(Arc::clone(&self.carrying).acquire_owned().await)),
         };
+        if !is_answer {
+            self.refuse_moving(id)?;
+        }
         let usage = self.usage(id).await;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
         // What waits in line goes out here, and nowhere else.
@@ -64,6 +67,7 @@ impl Registry {
         view.queue.clear();
         view.cut_short = record.cut.is_some();
         let usage = usage.or_else(|| record.usage.clone());
+        let cwd = record.cwd.clone();
         let services = Arc::clone(&self.services);
         let progress = begun.progress();
         let work = move || {
@@ -91,7 +95,7 @@ impl Registry {
             None => export.await,
         };
         drop(begun);
-        done
+        self.beside_moves(id, &cwd, done)
     }
 
     /// Makes a conversation of a bundle. Its files are in place before it is written down, and it is written down before
