@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::turn::FailureKind;
+use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
 use super::super::actor::Message;
@@ -150,10 +150,8 @@ impl Registry {
                  again",
                 false,
             ),
-            Arrival::Answered => (
-                "the daemon ended while the turn ran; the agent has answered the prompt, and the history has its answer",
-                false,
-            ),
+            // The turn did end, see below.
+            Arrival::Answered => ("", false),
             Arrival::Unknown => ("the daemon ended while the turn ran", false),
         };
         let (mut record, mut ended) =
@@ -161,8 +159,18 @@ impl Registry {
         if ended.was_taken_back {
             return (record, ended);
         }
-        if matches!(arrived, Arrival::Present | Arrival::Answered) {
-            record.chain.mark_written();
+        match arrived {
+            Arrival::Present => {
+                record.chain.mark_written();
+            }
+            Arrival::Answered => {
+                record.chain.acknowledge_turn();
+                // It went on after its questions, so they were answered.
+                record
+                    .interrupts
+                    .retain(|interrupt| interrupt.raised_at < turn.accepted_at);
+            }
+            Arrival::Absent | Arrival::Unknown => {}
         }
         if arrived == Arrival::Answered && record.continuation.as_ref().is_none_or(|_| turn.continues) {
             record.cut = None;
@@ -192,6 +200,11 @@ impl Registry {
                     is_unsent || (arrived == Arrival::Unknown && !tool_started && !turn.taken);
             }
             of_turn.request = of_turn.request.take().filter(|_| !is_unsent || is_edit);
+            // The transcript shows the end that the record lacks. Its caller may have been told of it, if the disk was full then.
+            if arrived == Arrival::Answered {
+                of_turn.result.stop_reason = StopReason::EndTurn;
+                of_turn.result.failure = None;
+            }
         }
         (record, ended)
     }
