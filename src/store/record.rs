@@ -541,6 +541,12 @@ impl RecentCursor {
         ConversationId::from_bytes(id)
     }
 
+    /// The position in front of everything that last changed at this time or before.
+    #[must_use]
+    pub fn before(at: Timestamp) -> Self {
+        Self(super::apply::recent_key(ConversationId::from_bytes([0; 16]), at))
+    }
+
     /// Encodes the cursor as text.
     #[must_use]
     pub fn to_text(&self) -> String {

@@ -7,6 +7,8 @@ use super::Registry;
 use super::filter::Filter;
 use crate::conversation::error::{Candidate, ConversationError};
 use crate::conversation::folder::wanted_folder;
+use crate::conversation::services::now;
+use crate::store::RecentCursor;
 
 /// How many candidates an ambiguous name is reported with.
 const CANDIDATES_LIMIT: usize = 16;
@@ -53,7 +55,11 @@ impl Registry {
             cwd: Some(cwd.to_owned()),
             ..Filter::default()
         };
-        let newest = self.find(&filter, None, 1).await?;
+        // What changed while the clock was ahead has a later time than what changed since.
+        let mut newest = self.find(&filter, Some(RecentCursor::before(now())), 1).await?;
+        if newest.is_empty() {
+            newest = self.find(&filter, None, 1).await?;
+        }
         let newest = newest.first().map(|(_, id)| *id);
         newest.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation in the folder {cwd} yet"),
