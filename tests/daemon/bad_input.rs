@@ -514,21 +514,12 @@ async fn parameters_that_are_nested_too_deeply_are_refused() {
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
 }
 
-/// An agent that cannot read a line knows no id for its error. There is one prompt that it has not begun, which is the one.
+/// An agent that cannot read a line knows no id for its error. The last line was a prompt, and there is nothing else to mean.
 #[tokio::test]
 async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let (daemon, app) = home.opened().await;
-    let running = app.make_of(&home.project(), "scripted").await;
     let id = app.make_of(&home.project(), "scripted").await;
-    let mut other = daemon.raw().await;
-    let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "busy"}});
-    let update =
-        json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "S", "update": update}});
-    let script = format!("{}\nhold", update.to_string().replace("\"S\"", "$S"));
-    let (request, _) = other.run(running, &script).await;
-    other.event("update").await;
-
     let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "recursion limit exceeded"}});
     let mut raw = daemon.raw().await;
     let prompt = json!({"conversationId": id, "prompt": format!("{error}\nhold")});
@@ -541,7 +532,16 @@ async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
         answer.to_string().contains("recursion limit exceeded"),
         "{answer}"
     );
-    assert_eq!(app.get(running).await.state, ConversationState::Prompting);
-    app.ask("conversation/cancel", running).await;
-    assert_eq!(other.answer(request).await["result"]["stopReason"], "cancelled");
+
+    // An agent that has begun has read its prompt: something else is meant.
+    let update =
+        json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "begun"}});
+    let update = json!({"sessionId": "S", "update": update});
+    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": update});
+    let script = format!("{}\n{error}\nhold", update.to_string().replace("\"S\"", "$S"));
+    let (request, _) = raw.run(id, &script).await;
+    raw.event("update").await;
+    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
+    app.ask("conversation/cancel", id).await;
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
 }

@@ -56,8 +56,6 @@ struct Route {
     inbox: InboxSender,
     generation: u64,
     open_requests: usize,
-    /// Whether the agent has sent something about the session since the last request for it.
-    is_heard: bool,
 }
 
 /// An unanswered request of the agent, and its inbox.
@@ -83,6 +81,8 @@ pub(super) struct Routes {
     death: Option<Arc<Death>>,
     /// How many prompts were unanswered at the death.
     prompts_at_death: usize,
+    /// The last line that was sent, if it was a request and the agent has sent nothing since.
+    last_sent: Option<RequestId>,
     /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
     failing: Option<i64>,
 }
@@ -98,12 +98,7 @@ impl Routes {
         if self.waiters.len() >= MAX_CALLS_IN_FLIGHT {
             return Err(CallError::TooManyCalls);
         }
-        if let Pending::Inbox { inbox, .. } = &pending {
-            let routes = self.routes.values_mut();
-            for route in routes.filter(|route| route.inbox.is_same(inbox)) {
-                route.is_heard = false;
-            }
-        }
+        self.last_sent = Some(request);
         self.waiters.insert(
             request,
             Waiter {
@@ -112,6 +107,11 @@ impl Routes {
             },
         );
         Ok(())
+    }
+
+    /// Records that another line than a request was sent.
+    pub(super) fn sent_other(&mut self) {
+        self.last_sent = None;
     }
 
     pub(super) fn awaits(&self, request: RequestId) -> bool {
@@ -147,7 +147,6 @@ impl Routes {
             inbox: inbox.clone(),
             generation,
             open_requests: 0,
-            is_heard: false,
         };
         self.routes.insert(Arc::clone(&handle.0), route);
         self.hand_over(handle, inbox);
@@ -172,11 +171,11 @@ impl Routes {
 
     /// Passes a notification on. Returns how many entries are queued in its inbox.
     pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
-        let Some(route) = self.routes.get_mut(handle) else {
+        self.last_sent = None;
+        let Some(route) = self.routes.get(handle) else {
             self.stash(handle, method, line);
             return 0;
         };
-        route.is_heard = true;
         match route.inbox.push_update(method, line.to_line()) {
             Pushed::Waiting(waiting) => waiting,
             Pushed::Dropped => usize::MAX,
@@ -227,6 +226,7 @@ impl Routes {
         method: MethodName,
         line: &Envelope<'_>,
     ) -> Result<(), Refusal> {
+        self.last_sent = None;
         if self.agent_requests.contains_key(&id) {
             return Err(Refusal::Duplicate);
         }
@@ -266,7 +266,6 @@ impl Routes {
             .and_then(|one| self.routes.get_mut(one.handle.as_str()))
         {
             route.open_requests += 1;
-            route.is_heard = true;
         }
         self.agent_requests.insert(id, AgentRequest { inbox, attachment });
         Ok(())
@@ -295,9 +294,10 @@ impl Routes {
     /// Passes a response of the agent to its waiter.
     pub(super) fn response(&mut self, line: &Envelope<'_>) {
         let request = match line.id() {
-            Some("null") if line.error().is_some_and(is_of_an_unread_line) => self.only_unheard(),
+            Some("null") if line.error().is_some_and(is_of_an_unread_line) => self.only_sent(),
             id => id.and_then(RequestId::from_raw),
         };
+        self.last_sent = None;
         let waiter = request.and_then(|request| {
             let waiter = self.waiters.remove(&request)?;
             Some((request, waiter))
@@ -326,18 +326,12 @@ impl Routes {
         self.answer(request, pending, outcome, opened, in_company);
     }
 
-    /// The request that an error without an id answers: an agent that cannot read a line does not know the line's id. `None`
-    /// unless only one request is unanswered about whose session the agent has sent nothing since.
-    fn only_unheard(&self) -> Option<RequestId> {
-        let mut unheard = self.waiters.iter().filter(|(_, waiter)| match &waiter.pending {
-            Pending::Call(_) => true,
-            Pending::Inbox { inbox, .. } => {
-                let mut own = self.routes.values().filter(|route| route.inbox.is_same(inbox));
-                !own.any(|route| route.is_heard)
-            }
-        });
-        let (request, _) = unheard.next()?;
-        unheard.next().is_none().then_some(*request)
+    /// The request that an error without an id answers: an agent that cannot read a line does not know the line's id. Only
+    /// the last line can be meant, if the agent has sent nothing since, has no other request to answer and no other session.
+    /// A request that did arrive must not be taken for one that did not.
+    fn only_sent(&self) -> Option<RequestId> {
+        let is_only = self.waiters.len() == 1 && self.routes.len() <= 1;
+        self.last_sent.filter(|request| is_only && self.awaits(*request))
     }
 
     /// Whether other prompts may have failed for the same reason; see [`Incoming::Response`].
