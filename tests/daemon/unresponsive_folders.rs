@@ -23,6 +23,7 @@ struct Mount {
 }
 
 /// Starts a daemon that can be given mounts. None, with a printed reason, if the system does not allow this user to.
+#[allow(clippy::print_stderr, reason = "the harness shows why a test was skipped")]
 fn start(home: &Home) -> Option<Daemon<'_>> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
         eprintln!("skipped: there is no device for file systems in user space: {error}");
