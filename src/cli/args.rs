@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 use clap_complete::ArgValueCompleter;
@@ -17,7 +17,8 @@ use super::commands::{
     transcripts, tree,
 };
 use super::exit::Exit;
-use super::problem::Outcome;
+use super::output::one_line;
+use super::problem::{Outcome, Problem};
 use super::select::Target;
 use super::talk::{answer, attach, chat, continuing, edit, send};
 use super::{complete, demo};
@@ -26,7 +27,8 @@ use crate::paths;
 /// Continue conversations with coding agents across limits and crashes
 ///
 /// CONV names a conversation: its id, an agent session id that it has used, the first 6 or more characters of either, part of
-/// its title, or . for the conversation last used in this folder. The first command that needs the daemon starts it.
+/// its title, or . for the conversation last used in this folder. On a terminal, omit CONV to pick one. Commands start the
+/// daemon, sessiond, if it is not running.
 #[derive(Debug, Parser)]
 #[command(
     name = "sessionctl",
@@ -137,8 +139,8 @@ pub(super) enum Command {
     Show(Target),
     /// Show the messages of a conversation
     ///
-    /// The oldest message is printed first. Each tool call is shortened to one line. On a terminal, each prompt has the number of
-    /// its turn, which fork --at and edit --at take.
+    /// The oldest message is printed first; with -n, the first one is always a prompt. Each tool call is shortened to one line. On a
+    /// terminal, each prompt has the number of its turn, for fork --at and edit --at.
     History(past::Past),
     /// Draw a conversation with its sessions and forks
     Tree(Target),
@@ -160,6 +162,8 @@ pub(super) enum Command {
     Rename(set::Rename),
     Mv(mv::Mv),
     /// Start a new chat under the same id
+    ///
+    /// The next prompt starts without the history. To bring the history back, use sessionctl undo.
     Reset(Target),
     /// Close the agent session until the next prompt
     Close(Target),
@@ -177,11 +181,11 @@ pub(super) enum Command {
     Import(carry::Import),
     /// List the agent sessions that make up a conversation
     ///
-    /// The oldest session is listed first. The last is the head, which the next prompt resumes.
+    /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit or fork.
     Chain(Target),
-    /// Show the log of all changes to the chain
+    /// Show the log of all changes to a conversation's sessions
     ///
-    /// The log is complete: it includes sessions that the chain no longer lists.
+    /// The oldest change is listed first. The log includes sessions that chain no longer lists, and failed attempts to reopen one.
     Lineage(Target),
     /// List the configured agents
     Agents,
@@ -223,7 +227,7 @@ impl Command {
             Self::Edit(options) => edit::edit(context, options).await,
             Self::Undo(target) => edit::undo(context, target).await,
             Self::Set(set) => set::set(context, set).await,
-            Self::Rename(rename) => set::set(context, rename.into()).await,
+            Self::Rename(rename) => set::rename(context, rename).await,
             Self::Mv(options) => mv::mv(context, options).await,
             Self::Reset(target) => lifecycle::reset(context, &target).await,
             Self::Close(target) => lifecycle::close(context, &target).await,
@@ -308,38 +312,34 @@ fn groups(program: &clap::Command) -> StyledStr {
 pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let parsed = command.try_get_matches_from_mut(line);
-    let mut matches = parsed.map_err(|mut error| {
-        if let Some(pair) = pair_in_place_of_option(&error, line) {
-            let tip = ContextValue::StyledStrs(vec![pair.into()]);
-            error.insert(ContextKind::Suggested, tip);
-        }
-        without_harmful_suggestions(error, &command)
-    })?;
+    let mut matches = parsed.map_err(|error| without_harmful_suggestions(error, &command))?;
     let name = matches.subcommand_name().map(str::to_owned);
     let arguments = Arguments::from_arg_matches_mut(&mut matches);
     let arguments = arguments.map_err(|error| error.format(&mut command))?;
     Ok(Arguments { name, ..arguments })
 }
 
-/// How `set` is called with a pair where it was called with an option, as `new` takes it.
-fn pair_in_place_of_option(error: &clap::Error, line: &[OsString]) -> Option<String> {
-    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
-        return None;
-    };
-    let key = ["--title", "--model", "--mode"]
-        .into_iter()
-        .find(|key| option == key)?;
-    let words: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
-    let place = words.iter().position(|word| word == "set")?;
-    let mut after = words.iter().skip(place + 1).filter(|word| !word.starts_with('-'));
-    let conversation = after.next().map_or(".", |word| word);
-    let value = words.iter().skip_while(|word| *word != key).nth(1);
-    let value = value.map_or("VALUE".into(), |value| paths::shell_word(value));
-    let key = key.trim_start_matches('-');
-    Some(format!(
-        "give it as a pair: sessionctl set {} {key}={value}",
-        paths::shell_word(conversation)
-    ))
+/// Whether clap prints help or a version, and no error.
+pub(super) fn is_help(error: &clap::Error) -> bool {
+    !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// A call that could not be understood: clap's sentence and tip, with the command that describes the one that was called.
+pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
+    let text = error.render().to_string();
+    // After it clap prints the usage, which the help has too.
+    let sentence = text.split("\n\n").next().unwrap_or_default();
+    let sentence = one_line(sentence.trim_start_matches("error: "));
+    let tip = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("tip: "));
+    let called = command().ignore_errors(true).try_get_matches_from(line).ok();
+    let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
+    let help = called.map_or_else(
+        || "list the commands: sessionctl help".to_owned(),
+        |name| format!("see its arguments: sessionctl help {name}"),
+    );
+    Problem::new(Exit::Usage, sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
 }
 
 fn without_harmful_suggestions(mut error: clap::Error, command: &clap::Command) -> clap::Error {

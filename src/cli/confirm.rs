@@ -41,7 +41,12 @@ impl Context<'_> {
             .paint(ATTENTION, &format!("{}?", one_line(what)));
         let mut answer = String::new();
         let asked = write!(io::stderr(), "{question} [y/N] ")
-            .and_then(|()| io::stdin().lock().read_line(&mut answer));
+            .and_then(|()| io::stdin().lock().read_line(&mut answer))
+            // Ctrl-D ends no line.
+            .and_then(|_| match answer.ends_with('\n') {
+                true => Ok(()),
+                false => writeln!(io::stderr()),
+            });
         asked.map_err(|error| Problem::new(Exit::Failed, format!("cannot ask on this terminal: {error}")))?;
         match answer.trim().to_lowercase().as_str() {
             "y" | "yes" => Ok(()),

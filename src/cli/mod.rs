@@ -58,12 +58,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     }
     let arguments = match args::parse(&args) {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() && args.iter().any(|arg| arg == "--json") => {
-            let problem = invalid_call(&error);
-            Output::of_this_process(true).problem(&problem);
-            return problem.exit.into();
-        }
-        Err(error) => {
+        Err(error) if args::is_help(&error) => {
             let exit = if error.use_stderr() {
                 Exit::Usage
             } else {
@@ -73,6 +68,11 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
             return match error.print() {
                 Ok(()) | Err(_) => exit.into(),
             };
+        }
+        Err(error) => {
+            let problem = args::invalid_call(&error, &args);
+            Output::of_this_process(args.iter().any(|arg| arg == "--json")).problem(&problem);
+            return problem.exit.into();
         }
     };
     let global = &arguments.global;
@@ -97,13 +97,11 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     exit.into()
 }
 
-/// What to do after a wrong call.
-const HELP: &str = "list the commands and their options: sessionctl help";
-
 /// Prints the help for a call without a command, where there is no terminal to pick a conversation on.
 fn without_command(output: &mut Output) -> ExitCode {
     if output.json {
-        output.problem(&Problem::new(Exit::Usage, "no command was given").hint(HELP));
+        let hint = "list the commands and their options: sessionctl help";
+        output.problem(&Problem::new(Exit::Usage, "no command was given").hint(hint));
         return Exit::Usage.into();
     }
     let help = args::command().render_help();
@@ -135,16 +133,6 @@ fn log_to_stderr(verbose: u8) {
     let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
-/// A call that could not be understood, for a program: the first line says what is wrong, the rest how it is called.
-fn invalid_call(error: &clap::Error) -> Problem {
-    let text = error.render().to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let tip = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix("tip: "));
-    Problem::new(Exit::Usage, first.trim_start_matches("error: ")).hint(tip.unwrap_or(HELP))
-}
-
 fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome<Exit> {
     let (yes, command) = (arguments.global.yes, arguments.name);
     let reach = reach(arguments.global)?;
@@ -160,7 +148,7 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> O
         command,
     };
     let result = match arguments.command {
-        Some(command) => runtime.block_on(commands::run(command, &mut context)),
+        Some(command) => runtime.block_on(command.run(&mut context)),
         None => runtime.block_on(select::start(&mut context)),
     };
     // Nothing that still runs in the background is worth waiting for: a lock that was given up on, a terminal's line.

@@ -63,6 +63,20 @@ impl Look {
             text.to_owned()
         }
     }
+
+    /// The text with its lines broken between words on a terminal. What follows a break is indented as the line is, by `indent`
+    /// at least. Commands are not broken, since they are pasted as they stand.
+    pub(super) fn in_lines(self, text: &str, indent: usize) -> String {
+        let Some(columns) = self.columns else {
+            return text.to_owned();
+        };
+        let own_indent = |line: &str| line.len() - line.trim_start().len();
+        let lines = text.split('\n').map(|line| {
+            let indent = indent.max(own_indent(line));
+            filled(phrases(line, columns - indent.min(columns)), columns, indent)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// The streams of a command.
@@ -123,6 +137,11 @@ impl Output {
 
     /// Writes one line for people to standard output: nothing if JSON was asked for.
     pub(super) fn line(&mut self, text: &str) -> Outcome {
+        self.verbatim(&self.look.in_lines(text, 0))
+    }
+
+    /// The same without further line breaks: for what is laid out already, and what a person has to see as it is.
+    pub(super) fn verbatim(&mut self, text: &str) -> Outcome {
         match self.json {
             true => Ok(()),
             false => self.text(&format!("{text}\n")),
@@ -133,7 +152,7 @@ impl Output {
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> Outcome {
         match table.lines(self.look).join("\n") {
             empty if empty.is_empty() => self.note(if_empty),
-            lines => self.line(&lines),
+            lines => self.verbatim(&lines),
         }
     }
 
@@ -145,6 +164,11 @@ impl Output {
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
+        self.note_verbatim(&self.note_look.in_lines(&self.advice(text), 0))
+    }
+
+    /// The same without further line breaks, as [`verbatim`](Self::verbatim).
+    pub(super) fn note_verbatim(&mut self, text: &str) -> Outcome {
         if self.json || self.quiet {
             return Ok(());
         }
@@ -152,7 +176,6 @@ impl Output {
         if self.look.columns.is_some() {
             self.end_line()?;
         }
-        let text = self.in_lines(&self.advice(text));
         self.notes
             .write_all(format!("{text}\n").as_bytes())
             .and_then(|()| self.notes.flush())
@@ -174,16 +197,6 @@ impl Output {
     pub(super) fn advice(&self, text: &str) -> String {
         self.chat
             .map_or_else(|| text.to_owned(), |id| words::in_chat(text, id))
-    }
-
-    /// The text with its lines broken between words in a chat, where nothing is pasted into a shell.
-    fn in_lines(&self, text: &str) -> String {
-        let Some(columns) = self.note_look.columns.filter(|_| self.chat.is_some()) else {
-            return text.to_owned();
-        };
-        let indent = |line: &str| line.len() - line.trim_start().len();
-        let lines = text.split('\n').map(|line| wrapped(line, columns, indent(line)));
-        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -220,7 +233,7 @@ impl Output {
             };
             lines.push_str(&format!("{hint_word} {shell}{hint}\n"));
         }
-        let lines = self.in_lines(&lines);
+        let lines = self.note_look.in_lines(&lines, 0);
         if self.notes.write_all(lines.as_bytes()).is_err() {
             tracing::debug!("standard error is closed");
         }
@@ -252,22 +265,72 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
     kept
 }
 
+/// Cuts the middle of a text to a width in columns: of a path both ends matter.
+pub(super) fn cut_middle(text: &str, columns: usize, look: Look) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let begin = cut(text, columns.div_ceil(2), look);
+    let room = columns - begin.width();
+    let mut taken = 0;
+    let end = text.char_indices().rev().take_while(|(_, character)| {
+        taken += character.width().unwrap_or(0);
+        taken <= room
+    });
+    let end = end.last().map_or(text.len(), |(at, _)| at);
+    begin + &text[end..]
+}
+
 /// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
 pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
-    let width = |text: &str| anstream::adapter::strip_str(text).to_string().width();
+    filled(line.split_inclusive(' '), columns, indent)
+}
+
+/// The width without styles.
+fn width_of(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().width()
+}
+
+/// Fills lines with these parts, which stay whole.
+fn filled<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: usize) -> String {
     let (mut shown, mut at) = (String::new(), 0);
-    for word in line.split_inclusive(' ') {
-        let needs = width(word.trim_end());
+    for part in parts {
+        let needs = width_of(part.trim_end());
         if at > indent && at + needs > columns && indent + needs <= columns {
             shown.truncate(shown.trim_end().len());
             shown.push('\n');
             shown.push_str(&" ".repeat(indent));
             at = indent;
         }
-        shown.push_str(word);
-        at += width(word);
+        shown.push_str(part);
+        at += width_of(part);
     }
     shown
+}
+
+/// The parts of a sentence between which a line may end: its words, and whole commands. A command begins with the name of this
+/// program, or after a colon if it fits in a line, and ends where the clause does.
+fn phrases(line: &str, columns: usize) -> Vec<&str> {
+    let (mut phrases, mut begin, mut end, mut is_command) = (Vec::new(), 0, 0, false);
+    for word in line.split_inclusive(' ') {
+        let plain = anstream::adapter::strip_str(word).to_string();
+        let plain = plain.trim_end();
+        is_command |= plain == "sessionctl";
+        end += word.len();
+        if !is_command || plain.ends_with([';', ',']) {
+            phrases.push(&line[begin..end]);
+            begin = end;
+            // The first word is a label, as in `error: …`.
+            is_command = plain.ends_with(':') && phrases.len() > 1;
+        }
+    }
+    phrases.push(&line[begin..]);
+    let is_whole = |phrase: &str| width_of(phrase) <= columns || phrase.contains("sessionctl ");
+    let parts = phrases.into_iter().flat_map(|phrase| match is_whole(phrase) {
+        true => vec![phrase],
+        false => phrase.split_inclusive(' ').collect(),
+    });
+    parts.collect()
 }
 
 /// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the

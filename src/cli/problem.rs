@@ -132,6 +132,14 @@ impl Problem {
         }
     }
 
+    /// The same problem, whose cause is that this conversation has no turns.
+    pub(super) fn for_lack_of_turns(self, conversation: &str) -> Self {
+        self.message(format!("conversation {conversation} has no turns yet"))
+            .hint(format!(
+                "send the first prompt: sessionctl send {conversation} 'Hello'"
+            ))
+    }
+
     /// The same, with another code.
     pub(super) fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;

@@ -25,7 +25,7 @@ pub(super) const HERE: &str = ".";
 /// Arguments of a command that takes only a conversation.
 #[derive(Debug, Args)]
 pub(super) struct Target {
-    /// Conversation: id or its first 6 characters, part of the title, or . (omit to pick one)
+    /// Conversation: id, part of its title, or . (the last one of this folder); omit to pick one
     #[arg(value_name = "CONV")]
     pub(super) conversation: Option<String>,
 }

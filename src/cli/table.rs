@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, cut, one_line};
+use super::output::{DIM, Look, cut, cut_middle, one_line};
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,8 @@ pub(super) fn dim(text: impl Into<String>) -> Cell {
 }
 
 /// A list. The header of an optional column ends in `?`: it is left out if the terminal is too narrow, the last one first.
-/// A header that begins with `>` aligns to the right. The last column is cut to the terminal's width, no other is cut.
+/// A header that begins with `>` aligns to the right, and one that begins with `/` is that of paths, which lose their middle where
+/// there is no room. The last column is cut to the terminal's width, no other is cut.
 pub(super) struct Table {
     headers: &'static [&'static str],
     rows: Vec<Vec<Cell>>,
@@ -65,6 +66,7 @@ impl Table {
             .map(|index| (index, self.width(index)))
             .collect();
         self.leave_out(&mut widths, columns);
+        self.narrow(&mut widths, columns);
         let headers = (0..self.headers.len()).map(|index| dim(self.name(index)));
         let headers: Vec<Cell> = headers.collect();
         let rows = std::iter::once(&headers).chain(&self.rows);
@@ -76,13 +78,14 @@ impl Table {
         let (mut line, mut taken) = (String::new(), 0);
         for (place, (index, width)) in widths.iter().enumerate() {
             let (text, style) = &row[*index];
-            if place + 1 == widths.len() {
-                let room = columns.saturating_sub(taken).max(1);
-                line.push_str(&look.paint(*style, &cut(text, room, look)));
-                break;
-            }
-            let space = " ".repeat(width - text.width());
-            let text = look.paint(*style, text);
+            let is_last = place + 1 == widths.len();
+            let text = match self.is_path(*index) {
+                true => cut_middle(text, *width, look),
+                false if is_last => cut(text, columns.saturating_sub(taken).max(1), look),
+                false => text.clone(),
+            };
+            let space = " ".repeat(width.saturating_sub(text.width()));
+            let text = look.paint(*style, &text);
             line.push_str(&match self.headers[*index].starts_with('>') {
                 true => space + &text,
                 false => text + &space,
@@ -95,8 +98,12 @@ impl Table {
 
     /// Takes out optional columns until the last one has room.
     fn leave_out(&self, widths: &mut Vec<(usize, usize)>, columns: usize) {
+        let least = |(index, width): &(usize, usize)| match self.is_path(*index) {
+            true => (*width).min(LEAST_COLUMNS),
+            false => *width,
+        };
         while let [fixed @ .., (_, last)] = widths.as_slice()
-            && fixed.iter().map(|(_, width)| width + GAP).sum::<usize>() + (*last).min(LEAST_COLUMNS)
+            && fixed.iter().map(|column| least(column) + GAP).sum::<usize>() + (*last).min(LEAST_COLUMNS)
                 > columns
             && let Some(place) = widths
                 .iter()
@@ -106,9 +113,31 @@ impl Table {
         }
     }
 
+    /// Narrows the columns of paths until the line fits.
+    fn narrow(&self, widths: &mut [(usize, usize)], columns: usize) {
+        let gaps = GAP * widths.len().saturating_sub(1);
+        let (mut paths, others): (Vec<_>, Vec<_>) =
+            widths.iter_mut().partition(|(index, _)| self.is_path(*index));
+        let taken: usize = others.iter().map(|(_, width)| width).sum();
+        let mut room = columns.saturating_sub(gaps + taken);
+        // What a short one does not need is left to the long ones.
+        paths.sort_unstable_by_key(|(_, width)| *width);
+        let count = paths.len();
+        for (place, (index, width)) in paths.into_iter().enumerate() {
+            *width = (*width)
+                .min(room / (count - place))
+                .max(self.name(*index).width());
+            room = room.saturating_sub(*width);
+        }
+    }
+
+    fn is_path(&self, index: usize) -> bool {
+        self.headers[index].starts_with('/')
+    }
+
     /// The header as it is shown.
     fn name(&self, index: usize) -> &'static str {
-        self.headers[index].trim_matches(['>', '?'])
+        self.headers[index].trim_matches(['>', '/', '?'])
     }
 
     /// The width of a column.

@@ -138,7 +138,7 @@ impl Picture<'_> {
         let about = format!(
             "{}, {}",
             one_line(conversation.agent.as_str()),
-            words::state(conversation.state)
+            words::wire(conversation.state)
         );
         let at = self.left_at(member, parent);
         let at = at.map_or_else(String::new, |step| format!(", forked after turn {step}"));
@@ -238,8 +238,10 @@ impl Picture<'_> {
         let after = at.map_or_else(String::new, |step| format!(" after turn {step}"));
         let id = &session.entry.upstream_id;
         let mut line = words::origin(&session.entry, &after);
+        let left = words::left_by_undo(&member.of.entries);
         line.push_str(match (session.is_abandoned, session.is_in_chain) {
             (true, _) => ", abandoned",
+            _ if left.contains(id) => ", undone",
             (false, false) => ", no longer in the chain",
             (false, true) => "",
         });

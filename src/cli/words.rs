@@ -2,7 +2,9 @@
 //!
 //! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
 
-use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
+use std::collections::BTreeSet;
+
+use bridge_protocol::conversation::{BranchedVia, Conversation};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
 };
@@ -56,6 +58,15 @@ pub(super) fn name(conversation: &Conversation) -> String {
         .to_owned()
 }
 
+/// The same in the middle of a sentence.
+pub(super) fn named(conversation: &Conversation) -> String {
+    let id = short_id(conversation.id);
+    match one_line(&conversation.title) {
+        title if title.is_empty() => id,
+        title => format!("{id} ({title})"),
+    }
+}
+
 /// A prompt that the daemon wrote, with a mark that says so; nothing for the words of a user.
 pub(super) fn own_prompt(prompt: &str) -> Option<String> {
     let marks = [(CONTINUE_PROMPT, "continued"), (ANSWER_PROMPT, "answer")];
@@ -64,14 +75,17 @@ pub(super) fn own_prompt(prompt: &str) -> Option<String> {
 }
 
 /// Calls of the program about a conversation, and what is typed in a chat for them.
-const CHAT_COMMANDS: [(&str, &str); 7] = [
+const CHAT_COMMANDS: [(&str, &str); 10] = [
     ("undo ID", "/undo"),
     ("continue ID", "/continue"),
     ("history ID", "/history"),
     ("checkpoints ID", "/rewind"),
     ("fork ID --at", "/fork"),
     ("answer ID", "/answer"),
+    ("set ID model=", "/model "),
+    ("set ID mode=", "/mode "),
     ("send ID 'Continue'", "Continue"),
+    ("send ID 'Hello'", "Hello"),
 ];
 
 /// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
@@ -178,13 +192,19 @@ impl Clock {
         local.strftime(form).to_string()
     }
 
+    /// A time of today with its seconds, or the day and the time.
+    pub(super) fn exact(&self, at: Timestamp) -> String {
+        let local = self.local(at);
+        let form = match local.date() == self.local(self.now).date() {
+            true => "%H:%M:%S",
+            false => "%a %d %b %H:%M",
+        };
+        local.strftime(form).to_string()
+    }
+
     /// A time, and how far away it is.
     pub(super) fn moment(&self, at: Timestamp) -> String {
-        let local = self.local(at);
-        let clock = match local.date() == self.local(self.now).date() {
-            true => local.strftime("%H:%M:%S"),
-            false => local.strftime("%a %d %b %H:%M"),
-        };
+        let clock = self.exact(at);
         match at.as_second().saturating_sub(self.now.as_second()) {
             ..=0 => format!("{clock} (now)"),
             seconds => format!("{clock} (in {})", span(seconds)),
@@ -259,14 +279,30 @@ pub(super) fn wire(value: impl Serialize) -> String {
     })
 }
 
-/// What a conversation is doing.
-pub(super) fn state(state: ConversationState) -> String {
-    wire(state)
-}
-
 /// Why an entry is in the lineage.
 pub(super) fn reason(reason: LineageReason) -> String {
-    wire(reason)
+    match reason {
+        LineageReason::Undone => "back after an undo".to_owned(),
+        other => wire(other),
+    }
+}
+
+/// The sessions that an undo left: those since the session that it brought back was the head.
+pub(super) fn left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&UpstreamId> {
+    let mut left = BTreeSet::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let is_it = |before: &LineageEntry| before.upstream_id == entry.upstream_id;
+        let before = entries[..at].iter().rposition(is_it);
+        if entry.reason == LineageReason::Undone
+            && let Some(before) = before
+            // The undo of a move brings a folder back.
+            && entries[before].cwd == entry.cwd
+        {
+            left.extend(entries[before..at].iter().map(|entry| &entry.upstream_id));
+        }
+        left.remove(&entry.upstream_id);
+    }
+    left
 }
 
 /// Why a conversation rolled.
@@ -275,11 +311,6 @@ pub(super) fn cause(cause: RollCause) -> String {
         RollCause::Foreign => "another program".to_owned(),
         other => wire(other),
     }
-}
-
-/// How much of the history came along.
-pub(super) fn fidelity(fidelity: Fidelity) -> String {
-    wire(fidelity)
 }
 
 /// How much of the history a branch has.
@@ -308,7 +339,7 @@ pub(super) fn origin(entry: &LineageEntry, after: &str) -> String {
             _ => None,
         });
         let is_full = entry.fidelity == Fidelity::Full;
-        parts.extend((!is_full).then(|| format!("fidelity {}", fidelity(entry.fidelity))));
+        parts.extend((!is_full).then(|| format!("fidelity {}", wire(entry.fidelity))));
         parts.push(turns(entry.carried_turns, entry.turns));
     }
     parts.join(", ")

@@ -627,8 +627,8 @@ mod tests {
             plans.note(&store, &id.into(), &copy).unwrap();
             if id == "old" {
                 let file = fs::File::options().append(true).open(&copy).unwrap();
-                file.set_modified(std::time::SystemTime::now() + Duration::from_secs(60))
-                    .unwrap();
+                let written = file.metadata().unwrap().modified().unwrap();
+                file.set_modified(written + Duration::from_secs(60)).unwrap();
             } else {
                 plans.note_whole(&store, &id.into(), &copy);
             }

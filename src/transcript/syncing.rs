@@ -274,7 +274,7 @@ mod tests {
         let disk = Disk::of(&base);
         let old = root.join("projects/-p/s1/tool-results/old.txt");
         make(&old, "long");
-        let before = SystemTime::now() - 2 * SLACK;
+        let before = log.began - 2 * SLACK;
         File::options()
             .write(true)
             .open(&old)

@@ -84,6 +84,20 @@ fn a_chat_takes_prompts_and_commands() {
     terminal.leave();
 }
 
+#[test]
+fn a_chat_lists_and_changes_the_model() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Models"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.says("one", "echo: one");
+    terminal.check_answer("/model");
+    terminal.check_answer("/model loop-9");
+    terminal.check_answer("/model loop-2");
+    terminal.says("/model", "● loop-2");
+    terminal.leave();
+    assert_eq!(home.shown(&id)["settings"]["model"], "loop-2");
+}
+
 /// The agent's commands are known once its session is open, and it is opened to know them.
 #[test]
 fn an_unknown_command_is_never_sent() {

@@ -31,7 +31,7 @@ fn a_terminal_is_asked_first_and_no_is_the_default() {
     let home = Home::new();
     let id = conversation(&home);
     for command in [&["reset", &id][..], &["rm", &id], &["rm", &id, "--transcripts"]] {
-        for answer in ["n\r", "\r", "what\r"] {
+        for answer in ["n\r", "\r", "what\r", "\x04"] {
             assert_eq!(answered(&home, command, answer), Some(1), "{command:?}");
         }
         assert!(home.said(&["history", &id]).contains("one"));

@@ -48,6 +48,7 @@ fn a_limit_is_waited_for_and_the_wait_is_called_off() {
 fn what_makes_no_sense_is_told_with_what_does() {
     let home = Home::new();
     let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
     for (arguments, code) in [
         (&["continue", &id][..], 5),
         (&["continue", &id, "--at", "soon"], 2),

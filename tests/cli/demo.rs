@@ -95,6 +95,20 @@ fn a_signal_while_the_daemon_starts_leaves_nothing_either() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_terminal_is_told_at_once_how_long_it_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = super::sessionctl(folder.path(), &["demo"]);
+    command.env("TMPDIR", folder.path());
+    let mut terminal = super::terminal::Terminal::of(80, &command);
+    let before = terminal.until("about a minute");
+    assert!(!before.contains('\n'), "{before:?}");
+    terminal.type_in("\x03");
+    terminal.exits(130);
+    nothing_is_left(folder.path());
+}
+
+#[test]
 fn a_reader_that_leaves_ends_the_demonstration_and_nothing_of_it_stays() {
     let mut played = Played::start();
     played.until("1. ");

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::home::Home;
+use super::printed::{check_printed, commands};
 use super::{check, run, sessionctl, text};
 
 /// What a call prints that needs no daemon.
@@ -75,6 +76,30 @@ fn a_mistyped_command_is_a_usage_error_that_names_no_destructive_one() {
             assert!(!without_call.contains(never), "{told}");
         }
         assert!(suggested.is_none_or(|name| told.contains(name)), "{told}");
+    }
+}
+
+#[test]
+fn a_wrong_call_is_one_sentence_and_one_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, helps) in [
+        (&["nonsense"][..], "sessionctl help"),
+        (&["--nonsense"], "sessionctl help"),
+        (&["help", "nonsense"], "sessionctl help"),
+        (&["ls", "-n", "x"], "sessionctl help ls"),
+        (&["ls", "--staet", "idle"], "sessionctl help ls"),
+        (&["fork", ".", "3"], "sessionctl help fork"),
+        (&["import"], "sessionctl help import"),
+        (&["archive", "rm"], "sessionctl help archive"),
+        (&["chat", ".", "--new"], "sessionctl help chat"),
+        (&["-q", "-v", "--home", ".", "ls"], "sessionctl help ls"),
+    ] {
+        let output = run(folder.path(), line);
+        let told = check_printed(line, &output, 2);
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert_eq!(commands(&told), [helps]);
+        let words: Vec<&str> = helps.split(' ').skip(1).collect();
+        assert_eq!(run(folder.path(), &words).status.code(), Some(0));
     }
 }
 

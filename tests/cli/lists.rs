@@ -81,6 +81,71 @@ fn a_list_says_what_is_waited_for_and_since_when() {
     }
 }
 
+#[test]
+fn forks_with_the_same_title_are_told_apart() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Deploy the site"]);
+    home.said(&["send", &id, "one"]);
+    let forks = [(); 2].map(|()| home.said(&["fork", &id]));
+    let mut command = home.command(&["ls"]);
+    command.env("TZ", "UTC").env("NO_COLOR", "1");
+    let seen = Terminal::of(200, &command).exits(0);
+    let line = |id: &str| seen.lines().find(|line| line.starts_with(&id[..8])).unwrap();
+    assert!(line(&id).ends_with("  Deploy the site"), "{seen}");
+    for fork in &forks {
+        let made = home.shown(fork)["createdAt"].clone();
+        let (_, title) = line(fork).split_once("Deploy the site (fork), forked ").unwrap();
+        assert!(title.contains(&made.as_str().unwrap()[11..16]), "{made}: {seen}");
+    }
+    // Programs get the titles as they are.
+    assert_eq!(
+        home.said(&["ls"]).matches("\tDeploy the site (fork)\n").count(),
+        2
+    );
+    home.said(&["rm", &forks[0]]);
+    let seen = shown(&home, 200, &["ls"]).join("\n");
+    assert!(seen.contains("  Deploy the site (fork)\n"), "{seen}");
+}
+
+#[test]
+fn folder_moves_are_a_table_on_a_terminal() {
+    let home = Home::new();
+    let [old, new] = ["old", "new"].map(|name| home.path().join(name));
+    fs::create_dir(&old).unwrap();
+    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["close", &id]);
+    fs::rename(&old, &new).unwrap();
+    home.said(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]);
+    let columns = |line: &str| -> Vec<String> {
+        let parts = line.split("  ").map(str::trim).filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
+    };
+    let piped = home.said(&["mv", "--list"]);
+    let piped: Vec<&str> = piped.split('\t').collect();
+    let lines = shown(&home, 200, &["mv", "--list"]);
+    assert_eq!(
+        columns(&lines[0]),
+        [
+            "UNDO ID",
+            "MOVED",
+            "UNDO UNTIL",
+            "CONVERSATIONS",
+            "FILES",
+            "FROM",
+            "TO"
+        ]
+    );
+    assert_eq!(columns(&lines[1]), piped);
+    let lines = shown(&home, 80, &["mv", "--list"]);
+    assert_eq!(columns(&lines[0]), ["UNDO ID", "FROM", "TO"]);
+    assert!(
+        lines[1].starts_with(piped[0]) && lines[1].ends_with("/new"),
+        "{lines:?}"
+    );
+    assert!(lines[1].chars().count() <= 80, "{lines:?}");
+}
+
 /// Beginnings of ids are as long as it takes to tell them apart.
 #[test]
 fn ids_that_begin_alike_are_shown_apart() {

@@ -94,6 +94,33 @@ fn an_agent_without_its_program_is_listed_so() {
     );
 }
 
+/// The chain ends with the session that the next prompt resumes, also after an undo.
+#[test]
+fn what_an_undo_left_is_marked() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["edit", &id, "two"]);
+    home.said(&["undo", &id]);
+    for command in ["chain", "lineage"] {
+        let shown = home.shows(&[command, &id]);
+        let of = |mark: &str| {
+            let lines = shown.lines().filter(|line| line.contains(&format!("\t{mark}\t")));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (head, undone) = (of("head"), of("undone"));
+        assert_eq!(
+            head.last().map(String::as_str),
+            shown.trim_end().lines().last(),
+            "{shown}"
+        );
+        assert_eq!(undone.len(), 1, "{shown}");
+        assert!(undone[0].contains("edited"), "{shown}");
+    }
+    let tree = home.shows(&["tree", &id]);
+    assert_eq!(tree.matches(", undone").count(), 1, "{tree}");
+}
+
 /// Characters may be two columns wide.
 #[test]
 fn a_cell_is_cut_to_the_columns_that_are_left() {
@@ -119,4 +146,14 @@ fn a_question_is_answered_for_always_where_the_agent_offers_that() {
     terminal.exits(0);
     let answered = stub.calls_of("conversation/respond");
     assert_eq!(answered[0]["outcome"]["optionId"], "for-long", "{answered:?}");
+
+    // The same by a command, while another one waits.
+    let waiting = ["send", ID, "ask for long", "--on-question", "wait"];
+    let mut waiting = sessionctl(&stub.home(), &waiting).spawn().unwrap();
+    stub.wait_for_calls("conversation/prompt", 2);
+    let output = super::run(&stub.home(), &["answer", ID, "always"]);
+    super::check(&output, 0, "");
+    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+    let answered = stub.calls_of("conversation/respond");
+    assert_eq!(answered[1]["outcome"]["optionId"], "for-long", "{answered:?}");
 }

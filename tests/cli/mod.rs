@@ -26,6 +26,8 @@ mod help;
 mod here;
 mod history;
 mod home;
+#[cfg(target_os = "linux")]
+mod line_breaks;
 mod listeners;
 #[cfg(target_os = "linux")]
 mod lists;
@@ -45,7 +47,9 @@ mod settings;
 mod stub;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod times;
 mod transcripts;
+mod turnless;
 
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};

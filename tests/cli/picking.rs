@@ -1,5 +1,7 @@
 //! What the picker's filter takes, and its other keys.
 
+use std::fs;
+
 use super::finding::{CTRL_F, CTRL_N, CTRL_U, CTRL_X, DOWN, ENTER, ESCAPE, titles, until};
 use super::home::Home;
 use super::printed::{check_seen, commands};
@@ -111,6 +113,53 @@ fn what_the_daemon_refuses_is_shown_until_the_next_key() {
     until(&mut terminal, "2 of 2");
     terminal.type_in(ESCAPE);
     terminal.exits(0);
+}
+
+#[test]
+fn a_missing_conversation_is_picked() {
+    let (home, [id]) = home_with(["Alpha"]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["close", &id]);
+    let other = home.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let other = other.canonicalize().unwrap();
+    let other = other.to_str().unwrap();
+    let picked = |arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        command.env("NO_COLOR", "1");
+        command.env("EDITOR", "write() { printf 'from the editor' > \"$1\"; }; write");
+        let mut terminal = Terminal::of(80, &command);
+        until(&mut terminal, "1 of 1");
+        terminal.type_in(ENTER);
+        terminal
+    };
+    picked(&["set", "title=Beta"]).exits(0);
+    assert_eq!(titles(&home), ["Beta"]);
+    picked(&["rename", "Gamma ray"]).exits(0);
+    assert_eq!(titles(&home), ["Gamma ray"]);
+    picked(&["mv", other]).exits(0);
+    assert_eq!(home.shown(&id)["cwd"], other);
+    let shown = picked(&["edit"]).exits(0);
+    assert!(shown.contains("echo: from the editor"), "{shown:?}");
+    let mut terminal = picked(&["send"]);
+    terminal.until("Ctrl-D sends it");
+    terminal.type_in("from the keyboard\n\x04");
+    let shown = terminal.exits(0);
+    assert!(shown.contains("echo: from the keyboard"), "{shown:?}");
+    // Without a terminal the error says what is missing.
+    for arguments in [
+        &["set", "title=Delta"][..],
+        &["rename", "Delta wing"],
+        &["mv", other],
+        &["edit"],
+        &["send"],
+    ] {
+        home.printed(arguments, 2);
+    }
+    // One word that names a conversation is no title.
+    home.printed(&["rename", "gamma"], 2);
+    home.printed(&["rename"], 2);
+    assert_eq!(titles(&home), ["Gamma ray"]);
 }
 
 #[test]

@@ -301,6 +301,33 @@ fn answer_shows_the_question_and_asks() {
     terminal.exits(0);
 }
 
+/// A key that was typed just before answers nothing either.
+#[test]
+fn ctrl_d_leaves_the_question_open() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let answer = format!("sessionctl answer {}", &id[..8]);
+    for (arguments, typed, code) in [
+        (&["send", &id, "[[ask Really?]] [[say Done it]]"][..], "y\x04", 8),
+        (&["answer", &id], "\x04", 8),
+        (&["attach", &id], "\x04", 8),
+        (&["chat", &id], "ye\x04", 0),
+    ] {
+        let mut terminal = Terminal::run_plain(&home, 80, arguments);
+        terminal.until(ASKED);
+        terminal.type_in(typed);
+        let shown = terminal.exits(code).replace('\r', "");
+        assert_eq!(commands(&shown), [&answer], "{arguments:?}: {shown}");
+        let open = home.shown(&id)["interrupts"].clone();
+        assert_eq!(open.as_array().unwrap().len(), 1, "{arguments:?}: {shown}");
+        if arguments[0] == "send" {
+            let (_, told) = shown.split_once("error: ").unwrap();
+            check_seen("send, after Ctrl-D at the question", told);
+        }
+    }
+    home.said(&["answer", &id, "allow"]);
+}
+
 #[test]
 fn a_limit_says_when_it_resets_and_what_helps() {
     let home = Home::new();

@@ -64,6 +64,30 @@ fn new_refuses_a_model_or_mode_and_leaves_no_conversation() {
     assert_eq!(shown(&home, &id)["settings"]["model"], "loop-2");
 }
 
+/// What was meant is a command that can be pasted.
+#[test]
+fn a_change_that_is_written_otherwise_says_how_it_is_written() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (line, title, model) in [
+        (&["set", &id, "New title"][..], "New title", ""),
+        (&["set", &id, "model", "loop-2"], "New title", "loop-2"),
+        (&["rename", &id, "title=Better"], "Better", "loop-2"),
+        (&["rename", &id, "model=loop-1"], "Better", "loop-1"),
+        (&["rename", &id], "New title", "loop-1"),
+        (&["set", &id], "New title", "loop-1"),
+    ] {
+        let told = home.printed(line, 2);
+        home.said_pasted(commands(&told)[0]);
+        let conversation = shown(&home, &id);
+        assert_eq!(conversation["title"], title, "{told}");
+        assert!(
+            model.is_empty() || conversation["settings"]["model"] == model,
+            "{told}"
+        );
+    }
+}
+
 /// An option in place of a pair, and a model that the agent does not know, say how it is done.
 #[test]
 fn a_model_that_is_given_wrongly_says_how_it_is_given() {
@@ -79,4 +103,6 @@ fn a_model_that_is_given_wrongly_says_how_it_is_given() {
         assert_eq!(commands(told["error"]["hint"].as_str().unwrap()), [&pair]);
     }
     home.printed(&["new", "--model", "xx"], 6);
+    let told = home.printed(&["set", &id, "mode=xx"], 6);
+    home.said_pasted(commands(&told)[0]);
 }

@@ -75,6 +75,8 @@ struct Shared {
     /// What is to be written to each connection that subscribed.
     subscribers: Arc<Mutex<Vec<mpsc::UnboundedSender<String>>>>,
     released: Arc<Notify>,
+    /// The question that waits for an answer.
+    open: Arc<Mutex<Option<Value>>>,
 }
 
 impl Stub {
@@ -223,7 +225,15 @@ fn add<F: Future<Output = Answer> + Send + 'static>(
 fn methods() -> Methods {
     let mut methods = Methods::new();
     answer(&mut methods, "conversation/get", GET_RESULT);
-    answer(&mut methods, "conversation/resolve", &resolve_result());
+    add(
+        &mut methods,
+        "conversation/resolve",
+        |params, shared| async move {
+            shared.arrived("conversation/resolve", params);
+            let open = shared.open.lock().unwrap().clone();
+            raw(&resolve_result(open))
+        },
+    );
     answer(&mut methods, "conversation/chain", r#"{"links":[]}"#);
     answer(&mut methods, "conversation/list", &list_result());
     answer(&mut methods, "conversation/close", "{}");
@@ -399,12 +409,12 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
                     .push(json!({"optionId": "for-long", "name": "Allow this tool", "kind": "allow_always"}));
             }
             let call = json!({"toolCallId": "1", "title": "rm a.rs"});
-            shared.emit(
-                &json!({"type": "interruptRaised", "interrupt": {"id": "int-1", "kind": "permission",
-                    "toolCall": call, "options": options, "request": {}, "raisedAt": "2026-11-03T10:00:00Z",
-                    "orphaned": false}}),
-            );
+            let interrupt = json!({"id": "int-1", "kind": "permission", "toolCall": call, "options": options,
+                "request": {}, "raisedAt": "2026-11-03T10:00:00Z", "orphaned": false});
+            shared.emit(&json!({"type": "interruptRaised", "interrupt": interrupt}));
+            *shared.open.lock().unwrap() = Some(interrupt);
             shared.released.notified().await;
+            *shared.open.lock().unwrap() = None;
         }
         "hang" => {
             shared.emit(&update("hanging"));
@@ -474,9 +484,10 @@ fn fork_result() -> String {
     json!({"conversation": conversation["conversation"], "fidelity": "full"}).to_string()
 }
 
-/// The same conversation as [`GET_RESULT`], laid out otherwise.
-fn resolve_result() -> String {
-    let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+/// The same conversation as [`GET_RESULT`], laid out otherwise, with the question that is open.
+fn resolve_result(open: Option<Value>) -> String {
+    let mut conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+    conversation["conversation"]["interrupts"] = open.into_iter().collect();
     conversation.to_string()
 }
 

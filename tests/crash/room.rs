@@ -16,6 +16,12 @@ use super::client::Client;
 use super::home::{Daemon, Home};
 use crate::daemon::error_words;
 
+/// The length of a title, in bytes: as long as it may be.
+const TITLE_BYTES: usize = 4 * 1024;
+
+/// How much the database collects before it has to write, in bytes. It also writes once a second.
+const COLLECTED_BYTES: usize = 1024 * 1024;
+
 /// A namespace in which the data folder of a home is a disk in memory, as long as this lives.
 struct Disk {
     keeper: Child,
@@ -74,14 +80,15 @@ impl Disk {
         }
     }
 
-    /// Room for a few lines of the journal.
+    /// Room for a page of the journal, as long as there is anything to be given away.
     fn make_little_room(&self) {
         let filler = File::options()
             .write(true)
             .open(self.data.join("filler"))
             .unwrap();
         let length = filler.metadata().unwrap().len();
-        filler.set_len(length.saturating_sub(4_096)).unwrap();
+        let left = length.checked_sub(4_096).expect("the whole disk was given away");
+        filler.set_len(left).unwrap();
     }
 
     fn make_room(&self) {
@@ -208,8 +215,8 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// sled writes once a second, and takes no more changes after a failed write, even if there is space again. The
-/// daemon then continues without sled, on the journal alone, and nothing is lost.
+/// sled takes no more changes after a failed write, even if there is space again. The daemon then continues without sled, on
+/// the journal alone, and nothing is lost.
 #[test]
 fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     let home = Home::new("");
@@ -227,15 +234,19 @@ fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
         let all = found["diagnostics"].as_array().unwrap();
         all.iter().any(|one| one["data"]["databaseFailed"] == true)
     };
+    let mut titled = make.clone();
+    titled["title"] = json!("t".repeat(TITLE_BYTES));
     disk.fill();
+    // Nothing reports the failure of a write, but what is written has a limit: each change has a long title, so that after so
+    // many changes sled must have written, and the little room that a change gets is taken by its line of the journal.
+    let most = made + 2 * COLLECTED_BYTES / TITLE_BYTES;
     while !has_failed(&mut client) {
-        match client.ask("conversation/new", &make).unwrap() {
-            Ok(_) => made += 1,
-            Err(error) => {
-                assert_store_failed(&error);
-                disk.make_little_room();
-            }
+        assert!(made < most, "the database has not written");
+        while let Err(error) = client.ask("conversation/new", &titled).unwrap() {
+            assert_store_failed(&error);
+            disk.make_little_room();
         }
+        made += 1;
     }
     client.call("conversation/get", &json!({"conversationId": first}));
     disk.fill();

@@ -3,9 +3,9 @@
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::turn::FailureKind;
-use jiff::Timestamp;
 use serde_json::json;
 
+use crate::continuing::AT_ONCE;
 use crate::gate::Gate;
 use crate::home::{Home, wait_for_end};
 use crate::scene::{Scene, Victim};
@@ -99,9 +99,9 @@ async fn at_its_start_with_nobody_there_to_see() {
     gate.break_with(Some(LAST_WORDS));
     let dead = scene.kill(Victim::Process);
     dead.iter().copied().for_each(wait_for_end);
-    let before = Timestamp::now();
+    let before = scene.app.get(scene.id).await.updated_at;
     let request = scene
-        .begin("conversation/continue", json!({"at": before, "text": "go on"}))
+        .begin("conversation/continue", json!({"at": AT_ONCE, "text": "go on"}))
         .await;
     scene.answer(request).await;
     let conversation = scene

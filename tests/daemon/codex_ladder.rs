@@ -10,13 +10,12 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Relation, Resumed, Via};
 use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error_words;
 use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching::{adopt, home};
-use crate::continuing::go_on;
+use crate::continuing::{AT_ONCE, go_on};
 use crate::home::Home;
 use crate::scripted::{self, HELD, HELD_BY, REFUSE_LOAD};
 use crate::signs::Watched;
@@ -198,7 +197,7 @@ async fn a_session_that_another_program_writes_to_is_waited_for() {
 
     // What goes on by itself waits on.
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"text": "go on", "at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"text": "go on", "at": AT_ONCE})).await;
     let tried_once = |event: &Event| match event {
         Event::Updated { conversation } => conversation
             .continuation

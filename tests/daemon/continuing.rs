@@ -8,7 +8,6 @@ use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ErrorKind};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error_words;
@@ -20,6 +19,9 @@ use crate::watching::{append_reply, append_turn};
 
 /// The beginning of what is said where the agent has the prompt already.
 pub(crate) const GO_ON: &str = "Your last turn was cut short.";
+
+/// A time that has passed: what is scheduled for it is sent at once.
+pub(crate) const AT_ONCE: &str = "2026-01-01T00:00:00Z";
 
 /// Sends a prompt that waits for the end of a limit.
 async fn send_and_wait(app: &App, id: ConversationId, text: &str) -> TurnResult {
@@ -131,7 +133,7 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
             _ => None,
         })
         .await;
-    assert!(Timestamp::now() >= at);
+    assert!(app.get(id).await.updated_at >= at);
     assert_eq!(
         prompts(&app, &home, id).await,
         ["before", "[[limit 1]][[say done]]"]
@@ -164,7 +166,7 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
     );
     // A person asks for it: the agent has the prompt, so it is told to go on.
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
     let sent = prompts(&app, &home, id).await;
     assert!(sent.len() == 3 && sent[2].starts_with(GO_ON), "{sent:?}");
@@ -188,7 +190,7 @@ async fn a_continuation_that_its_agent_cancels_unasked_is_not_lost() {
         (ConversationState::Interrupted, Some(next))
     );
     assert_eq!(prompts(&app, &home, id).await, ["[[skip next]][[limit 1]]"]);
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
     let sent = prompts(&app, &home, id).await;
     assert!(sent.len() == 2 && sent[1].starts_with(GO_ON), "{sent:?}");
@@ -215,7 +217,7 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
         ErrorKind::InvalidParams,
     );
     refused(call(json!({"at": "reset"})).await, ErrorKind::Conflict);
-    refused(call(json!({"at": Timestamp::now()})).await, ErrorKind::Conflict);
+    refused(call(json!({"at": AT_ONCE})).await, ErrorKind::Conflict);
     assert_eq!(call(json!({"cancel": true})).await.unwrap(), json!({}));
 
     let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
@@ -230,7 +232,7 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     let keyed = json!({"at": "reset", "requestId": "once"});
     let first = call(keyed.clone()).await.unwrap();
     assert_eq!(call(keyed).await.unwrap(), first);
-    let other = json!({"at": Timestamp::now(), "requestId": "once"});
+    let other = json!({"at": AT_ONCE, "requestId": "once"});
     refused(call(other).await, ErrorKind::Conflict);
     app.ask("conversation/reset", id).await;
     assert_eq!(app.get(id).await.continuation, None);
@@ -247,7 +249,7 @@ async fn it_waits_without_its_agent() {
     let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
     events.until("closed").await;
     assert_eq!(app.get(id).await.continuation, limited.continuation);
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
 }
 
@@ -303,6 +305,13 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
         assert_eq!(app.get(id).await.state, ConversationState::Interrupted, "{text}");
         let turn: TurnResult =
             serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
+        if let Some(failure) = &turn.failure {
+            error_words::check(
+                "a turn that a kill cut short",
+                "daemonRestarted",
+                &failure.message,
+            );
+        }
         let failure = turn.failure.map(|failure| (failure.kind, failure.retryable));
         let expected = is_read.then_some((FailureKind::DaemonRestarted, false));
         assert_eq!(failure, expected, "{text}");
@@ -341,7 +350,7 @@ async fn a_limit_that_is_still_on_is_met_once() {
     // Whatever was due at the same time has gone out when another conversation's has.
     let other = app.make(&home.project()).await;
     let mut of_other = app.events(other).await;
-    go_on(&app, other, json!({"at": Timestamp::now(), "text": "hello"})).await;
+    go_on(&app, other, json!({"at": AT_ONCE, "text": "hello"})).await;
     continued(&mut of_other).await;
     assert_eq!(app.get(id).await.continuation, Some(again));
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
@@ -356,7 +365,7 @@ async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     let id = app.begun(&home.project(), &["before"]).await;
     let mut events = app.events(id).await;
     let text = "[[write made.txt x]][[limit 1]]";
-    go_on(&app, id, json!({"at": Timestamp::now(), "text": text})).await;
+    go_on(&app, id, json!({"at": AT_ONCE, "text": text})).await;
     let limited = continued(&mut events).await;
     assert!(limited.continuation.is_some(), "{limited:?}");
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
@@ -380,7 +389,7 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
         let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
         assert!(limited.continuation.is_some());
         append(&home.transcript_of(&app, id).await, "elsewhere");
-        go_on(&app, id, json!({"at": Timestamp::now()})).await;
+        go_on(&app, id, json!({"at": AT_ONCE})).await;
         let is_done = |shown: &Conversation| !shown.cut_short && shown.state == ConversationState::Idle;
         assert_eq!(app.once(id, is_done).await.continuation, None);
         assert_eq!(prompts(&app, &home, id).await, prompts_then);
@@ -395,7 +404,7 @@ async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
     let (_daemon, app) = home.opened().await;
     append_turn(&home.transcript_of(&app, id).await, "elsewhere");
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     continued(&mut events).await;
     assert_eq!(
         prompts(&app, &home, id).await,
@@ -410,7 +419,7 @@ async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
     let (id, params) = killed_with(&home, &gate, "never read", false).await;
     let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     let turn = continued(&mut events).await;
     let again: TurnResult =
         serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap();
@@ -446,12 +455,7 @@ async fn d3_few_go_on_at_a_time() {
     let mut events = app.events_of(None, None).await;
     for _ in 0..ALL {
         let id = app.make(&home.project()).await;
-        go_on(
-            &app,
-            id,
-            json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"}),
-        )
-        .await;
+        go_on(&app, id, json!({"at": AT_ONCE, "text": "[[say on it]][[hang]]"})).await;
     }
     let (mut working, mut ended, mut most) = (Vec::new(), 0, 0);
     while ended < ALL {
@@ -597,7 +601,7 @@ async fn both_hang(home: &Home, app: &App) -> [(ConversationId, Events); 2] {
     for _ in 0..2 {
         let id = app.begun(&home.project(), &["before"]).await;
         let mut events = app.events(id).await;
-        let turn = json!({"at": Timestamp::now(), "text": "[[say on it]][[hang]]"});
+        let turn = json!({"at": AT_ONCE, "text": "[[say on it]][[hang]]"});
         go_on(app, id, turn).await;
         works(&mut events).await;
         hanging.push((id, events));

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::carrying::files_below;
-use crate::continuing::{continued, go_on, prompts};
+use crate::continuing::{AT_ONCE, continued, go_on, prompts};
 use crate::home::Home;
 use crate::support::App;
 
@@ -295,7 +295,7 @@ async fn what_was_pending_is_taken_up_again_of(version: &str) {
 
     let id = recorded.id("queued");
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     for _ in 0..3 {
         continued(&mut events).await;
     }

@@ -172,6 +172,11 @@ async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
         if has_fork {
             let left = answer["remaining"].as_array().unwrap();
             assert_eq!(left.len(), 1, "{answer}");
+            error_words::check(
+                "conversation/delete",
+                "shared",
+                left[0]["message"].as_str().unwrap(),
+            );
             assert_eq!(
                 (&left[0]["reason"], &left[0]["path"]),
                 (&json!("shared"), &json!(beside))

@@ -12,12 +12,11 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use jiff::Timestamp;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::error_words;
-use crate::continuing::{GO_ON, continued, go_on, prompts};
+use crate::continuing::{AT_ONCE, GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home, kill_now, wait_for_end};
 use crate::support::{App, Raw, refused};
 
@@ -100,7 +99,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
 
     fs::write(&token, "second").unwrap();
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     let turn = continued(&mut events).await;
     assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
     let resumed = turn.resumed.unwrap();
@@ -230,7 +229,7 @@ async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
         "the others"
     );
     let mut events = app.events(cut).await;
-    go_on(&app, cut, json!({"at": Timestamp::now()})).await;
+    go_on(&app, cut, json!({"at": AT_ONCE})).await;
     continued(&mut events).await;
     assert_eq!(cut_short(&app).await, []);
 }

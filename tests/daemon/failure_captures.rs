@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::turn::FailureKind::{
     self, AgentDied, AuthRequired, ContextOverflow, InvalidRequest, Network, Overloaded, RateLimited, Unknown,
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::home::Home;
@@ -138,10 +138,10 @@ async fn each_captured_failure_reaches_the_client_as_what_it_is() {
     for (name, expected) in CAPTURES {
         let (agent, _) = name.split_once('-').unwrap();
         let capture = fs::read_to_string(folder().join(format!("{name}.jsonl"))).unwrap();
-        let id = app.make_with(&home.project(), json!({ "agent": agent })).await.id;
-        let before = Timestamp::now();
+        let made = app.make_with(&home.project(), json!({ "agent": agent })).await;
+        let (id, before) = (made.id, made.created_at);
         let turn = app.send(id, &script(&capture)).await;
-        let after = Timestamp::now();
+        let after = app.get(id).await.updated_at;
         let is_expected = match (&turn.failure, expected) {
             (None, None) => true,
             (Some(failure), Some((kind, retryable, reset))) => {

@@ -1,7 +1,17 @@
-//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it
-//! was.
+//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it was.
+//!
+//! Nothing outside can stop a daemon between two of its system calls: a kill follows a change on disk as soon as that is seen,
+//! and the daemon may have come further by then, up to the answer. What a kill proves depends on what is found after it:
+//!
+//! | found | proves |
+//! |---|---|
+//! | a file in its old place, and no answer | nothing was recorded: everything is taken back |
+//! | no file in its old place, and no answer | everything has moved, or is taken back: which one, only the record says |
+//! | an answer | what was answered has moved, whatever comes after |
+//!
+//! Each is asserted as such, and a test fails unless a kill came while files were in both places.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,9 +62,35 @@ fn is_reached(reached: Reached, data: &Path, old: usize, begun: &mut BTreeSet<Pa
     }
 }
 
-/// Waits until a move has come so far; whether it had not ended by then. `old` files of the agent were there
+/// What was found after a kill, see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    FileInOldPlace,
+    NoFileInOldPlace,
+    Answer,
+}
+
+impl Found {
+    fn after_kill(is_answered: bool, before: &BTreeMap<PathBuf, String>) -> Self {
+        match before.keys().any(|path| path.exists()) {
+            _ if is_answered => Self::Answer,
+            true => Self::FileInOldPlace,
+            false => Self::NoFileInOldPlace,
+        }
+    }
+
+    fn check(self, is_moved: bool, reached: Reached) {
+        match self {
+            Self::FileInOldPlace => assert!(!is_moved, "{reached:?}"),
+            Self::NoFileInOldPlace => {}
+            Self::Answer => assert!(is_moved, "{reached:?}"),
+        }
+    }
+}
+
+/// Waits until a move has come so far, or is answered. Returns whether it was answered. `old` files of the agent were there
 /// before.
-async fn is_in_time<T: std::fmt::Debug>(
+async fn is_answered_before<T: std::fmt::Debug>(
     home: &Home,
     reached: Reached,
     old: usize,
@@ -75,19 +111,24 @@ async fn is_in_time<T: std::fmt::Debug>(
             answer.unwrap();
             // The next change in the data folder ends the watch.
             is_over.store(true, Ordering::Relaxed);
-            false
+            true
         }
         found = so_far => {
             found.unwrap();
-            true
+            false
         }
     }
+}
+
+/// Whether a killed move left copies, or files that it took from their places. `old` files of the agent were there before.
+fn is_partly_copied(home: &Home, old: usize) -> bool {
+    is_reached(Reached::Copied(1), &home.data(), old, &mut BTreeSet::new())
 }
 
 /// D7: whenever it ends, each file is in one place, whole, and the conversation goes on with all of them.
 #[tokio::test]
 async fn a_move_that_is_killed_is_done_or_taken_back() {
-    let mut interrupted = 0;
+    let mut between = 0;
     for reached in [
         Reached::Begun(1),
         Reached::Copied(1),
@@ -112,14 +153,18 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
             fs::write(path, format!("{number}")).unwrap();
         }
         let before = agents_files(&home);
-        interrupted += usize::from(is_in_time(&home, reached, before.len(), move_to(&app, id, &new)).await);
+        let moving = move_to(&app, id, &new);
+        let is_answered = is_answered_before(&home, reached, before.len(), moving).await;
         drop(app);
         daemon.kill();
+        let found = Found::after_kill(is_answered, &before);
+        between += usize::from(found == Found::FileInOldPlace && is_partly_copied(&home, before.len()));
 
         let (_daemon, app) = home.opened().await;
         let after = agents_files(&home);
         assert_eq!(after.len(), before.len(), "{reached:?}");
         let is_moved = app.get(id).await.cwd == new;
+        found.check(is_moved, reached);
         if is_moved {
             assert!(after.keys().all(|path| !before.contains_key(path)), "{reached:?}");
             let said = |files: &std::collections::BTreeMap<_, String>| -> Vec<String> {
@@ -136,15 +181,14 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
             assert_eq!(app.get(id).await.cwd, new);
         }
     }
-    // How many depends on who is faster; each is as it should be.
-    assert!(interrupted > 0, "none was killed in time");
+    assert_ne!(between, 0, "no kill came in the middle");
 }
 
 /// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not
 /// at all.
 #[tokio::test]
 async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
-    let mut interrupted = 0;
+    let mut between = 0;
     for reached in [
         Reached::Noted,
         Reached::Begun(1),
@@ -175,13 +219,16 @@ async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
         }
         let before = agents_files(&home);
         let moving = move_tree(&app, &old, &new);
-        interrupted += usize::from(is_in_time(&home, reached, before.len(), moving).await);
+        let is_answered = is_answered_before(&home, reached, before.len(), moving).await;
         drop(app);
         daemon.kill();
+        let found = Found::after_kill(is_answered, &before);
+        between += usize::from(found == Found::FileInOldPlace && is_partly_copied(&home, before.len()));
 
         let (_daemon, app) = home.opened().await;
         let after = agents_files(&home);
         let is_moved = app.get(conversations[0].0).await.cwd == new;
+        found.check(is_moved, reached);
         let cwd = if is_moved { &new } else { &old };
         for (id, prompt) in &conversations {
             assert_eq!(app.get(*id).await.cwd, *cwd, "{reached:?}");
@@ -208,6 +255,5 @@ async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
             assert_eq!(moved.moved as usize, before.len(), "{reached:?}");
         }
     }
-    // How many depends on who is faster; each is as it should be.
-    assert!(interrupted > 0, "none was killed in time");
+    assert_ne!(between, 0, "no kill came in the middle");
 }

@@ -1,5 +1,10 @@
-//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's
-//! folders.
+//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's folders, or the
+//! whole copy.
+//!
+//! Nothing outside can stop a daemon between two of its system calls: a kill follows a change on disk as soon as that is seen,
+//! and the daemon may have come further by then, up to the answer. The copy stays, whole, if the repair was answered, if the
+//! conversation continues with it, or if without a conversation its intent was deleted; otherwise nothing of it may be left.
+//! The test fails unless a kill came before each of these.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,61 +74,82 @@ fn damaged(home: &Home) {
     fs::write(folder.join(format!("{ID}.jsonl")), lines + "{\"type\":\"us").unwrap();
 }
 
-/// Kills a daemon when its repair has begun so many files. Whether it was in time.
-async fn killed_at(home: &Home, conversation: bool, files: usize) -> bool {
+/// A conversation that continues the damaged session.
+async fn adopted(home: &Home) -> ConversationId {
+    let (_daemon, app) = home.opened().await;
+    let adopt = json!({"upstreamId": ID, "cwd": home.project()});
+    let adopted = app.call("conversation/adopt", adopt).await.unwrap();
+    serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
+}
+
+/// Kills a daemon when its repair has begun so many files, or has answered. Returns the copy that it has answered with.
+async fn killed_at(home: &Home, conversation: Option<ConversationId>, files: usize) -> Option<String> {
     let (daemon, app) = home.opened().await;
-    let mut params = json!({"upstreamId": ID, "repair": true});
-    if conversation {
-        let adopt = json!({"upstreamId": ID, "cwd": home.project()});
-        let adopted = app.call("conversation/adopt", adopt).await.unwrap();
-        let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
-        params = json!({"conversationId": id, "repair": true});
-    }
+    let params = match conversation {
+        Some(id) => json!({"conversationId": id, "repair": true}),
+        None => json!({"upstreamId": ID, "repair": true}),
+    };
     let projects = home.data().join("loopback/projects");
     let before = all_below(&projects).len();
     let watched = Watched::below(&home.data());
     let is_so_far = move || (all_below(&projects).len() > before + files).then_some(());
     let so_far = tokio::task::spawn_blocking(move || watched.wait_for("file of the copy", is_so_far));
-    let in_time = tokio::select! {
+    let answered = tokio::select! {
         biased;
         answer = app.call("transcript/check", params) => {
-            answer.unwrap();
-            false
+            Some(answer.unwrap()["repaired"].as_str().unwrap().to_owned())
         }
         found = so_far => {
             found.unwrap();
-            true
+            None
         }
     };
     daemon.kill();
-    in_time
+    answered
 }
 
 #[tokio::test]
-async fn a_repair_that_is_killed_leaves_nothing_with_the_agent() {
+async fn a_repair_that_is_killed_leaves_nothing_with_the_agent_or_a_whole_copy() {
     let mut interrupted = 0;
-    for (conversation, files) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+    for (has_conversation, files) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+        let told = format!("killed at {files} files, {has_conversation}");
         let home = Home::keeping_nothing();
         damaged(&home);
+        let conversation = match has_conversation {
+            true => Some(adopted(&home).await),
+            false => None,
+        };
         let projects = home.data().join("loopback/projects");
         let before = all_below(&projects);
-        if !killed_at(&home, conversation, files).await {
+        let answered = killed_at(&home, conversation, files).await;
+        let has_intent = !all_below(&home.data().join("copies")).is_empty();
+        let (_daemon, app) = home.opened().await;
+        let left: Vec<PathBuf> = all_below(&projects).difference(&before).cloned().collect();
+        let head = match conversation {
+            Some(id) => app.get(id).await.head.map(|head| head.to_string()),
+            None => None,
+        };
+        let copy_on_disk = left
+            .iter()
+            .find_map(|path| path.to_str().unwrap().strip_suffix(".jsonl"));
+        let name = copy_on_disk.map(|path| Path::new(path).file_name().unwrap().to_str().unwrap());
+        let copy = match conversation {
+            _ if answered.is_some() => answered,
+            Some(_) => head.filter(|head| head != ID),
+            None => name.filter(|_| !has_intent).map(str::to_owned),
+        };
+        interrupted += usize::from(copy.is_none());
+        assert_eq!(all_below(&home.data().join("copies")).len(), 0, "{told}");
+        if let Some(copy) = copy {
+            assert_eq!(name, Some(&*copy), "{told}");
+            let check = app.call("transcript/check", json!({"upstreamId": copy})).await;
+            assert_eq!(check.unwrap()["findings"], json!([]), "{told}");
             continue;
         }
-        interrupted += 1;
-        let daemon = home.start();
-        let left = all_below(&projects);
-        let left: Vec<_> = left.difference(&before).collect();
-        assert_eq!(
-            left,
-            [] as [&PathBuf; 0],
-            "killed at {files} files, {conversation}"
-        );
-        assert_eq!(all_below(&home.data().join("copies")).len(), 0);
-        let app = daemon.app().await;
+        assert_eq!(left, [] as [PathBuf; 0], "{told}");
         let params = json!({"upstreamId": ID, "repair": true});
         let answer = app.call("transcript/check", params).await.unwrap();
         assert!(answer["repaired"].is_string(), "{answer}");
     }
-    assert!(interrupted > 0, "each repair was quicker than the kill");
+    assert_ne!(interrupted, 0, "no kill came in the middle");
 }

@@ -109,6 +109,11 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     assert_eq!((planned.moved, &planned.undo_id), (0, &None));
     assert!(planned.left_out[0].contains(GUEST), "{:?}", planned.left_out);
     assert_eq!(planned.left_out.len(), 1);
+    error_words::check(
+        "a move of a folder in which a session of another folder ended",
+        "leftOut",
+        &planned.left_out[0],
+    );
     assert_eq!(agents_files(&home), before);
     assert!(!home.data().join("moves").exists() && !home.data().join("trees").exists());
 
@@ -356,6 +361,11 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
         "{:?}",
         moved.left_out
     );
+    error_words::check(
+        "a move of a folder with a conversation of an unknown agent",
+        "leftOut",
+        &moved.left_out[0],
+    );
     assert_eq!((app.get(stays).await.cwd, app.get(goes).await.cwd), (old, new));
 }
 
@@ -380,6 +390,28 @@ async fn links_do_not_drag_other_folders_along() {
     let through = format!("{above}/q/inner");
     refused(move_tree(&app, &through, &second).await, ErrorKind::InvalidParams);
     assert_eq!((agents_files(&home), app.get(id).await.cwd), (before, second));
+}
+
+/// What ran in a folder by two paths is in two folders of the agent, and both go to the same one.
+#[tokio::test]
+async fn a_file_whose_place_is_taken_by_another_stays_and_is_reported() {
+    let home = Home::new();
+    let (by_path, new) = (home.folder_named("real/old"), home.folder_named("new"));
+    symlink(home.path().join("real"), home.path().join("link")).unwrap();
+    let by_link = format!("{}/link/old", home.path().display());
+    let (_daemon, app) = home.opened().await;
+    let both = [&by_path, &by_link].map(|cwd| stray(&home, STRAY, cwd, cwd));
+    let moved = move_tree(&app, &by_link, &new).await.unwrap();
+    let [left_out] = &moved.left_out[..] else {
+        panic!("{moved:?}")
+    };
+    error_words::check(
+        "a move of a folder with two files for one place",
+        "leftOut",
+        left_out,
+    );
+    let stays = both.iter().filter(|path| path.exists());
+    assert_eq!((moved.moved, stays.count()), (1, 1));
 }
 
 /// Whoever was deleted has no say in where a session goes.
@@ -434,6 +466,11 @@ async fn what_the_agent_remembers_of_a_project_goes_along() {
         moved.left_out.len() == 1 && moved.left_out[0].contains("mine.md"),
         "{:?}",
         moved.left_out
+    );
+    error_words::check(
+        "a move of a folder to one with a note of the same name",
+        "leftOut",
+        &moved.left_out[0],
     );
     let read = |cwd: &str, name: &str| fs::read_to_string(memory(cwd).join(name)).unwrap();
     assert_eq!(read(&new, "MEMORY.md"), "of the project");

@@ -11,8 +11,10 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
 use serde_json::{Value, json};
 
+use super::error_words;
 use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
+use crate::scripted;
 use crate::support::{App, refused};
 
 pub(crate) async fn move_to(app: &App, id: ConversationId, cwd: &str) -> Result<MoveAnswer, BridgeError> {
@@ -122,6 +124,35 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let remembered = app.remembered(id).await;
     assert_eq!(remembered, ["one", "two", "[[recall]]", "three", "four"]);
+}
+
+/// An agent that brings no session back may give an id again.
+#[tokio::test]
+async fn a_session_that_another_conversation_has_too_stays_and_is_reported() {
+    let home = Home::new();
+    let capabilities = r#"{"loadSession":false,"sessionCapabilities":{"close":{}}}"#;
+    let agent = scripted::configured("claude", Some(capabilities));
+    let transcripts = home.folder_named("claude");
+    let kind = format!("kind = \"claude\"\ntranscripts = \"{transcripts}\"");
+    let agent = agent.replace("kind = \"generic\"", &kind);
+    home.configure(&format!("default_agent = \"claude\"\n{agent}"));
+    fs::write(home.path().join(scripted::NEXT_SESSION), "\"same\"").unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let (_daemon, app) = home.opened().await;
+        let id = app.make(&home.project()).await;
+        app.send(id, "\n").await;
+        ids.push(id);
+    }
+    let (_daemon, app) = home.opened().await;
+    let elsewhere = home.folder_named("elsewhere");
+    let moved = move_to(&app, ids[0], &elsewhere).await.unwrap();
+    let [left_out] = &moved.left_out[..] else {
+        panic!("{moved:?}")
+    };
+    assert!(left_out.contains(&ids[1].to_string()), "{left_out}");
+    error_words::check("a move of a session of two conversations", "leftOut", left_out);
+    assert_eq!((moved.moved, app.get(ids[0]).await.cwd), (0, elsewhere));
 }
 
 /// And back again, over and over, without anything that is left behind. What was said in the new folder stays.

@@ -5,11 +5,10 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::continuing::{GO_ON, continued, go_on, prompts};
+use crate::continuing::{AT_ONCE, GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home};
 use crate::support::{App, Events, Raw, Refusal};
 
@@ -65,7 +64,7 @@ async fn held(app: &App, id: ConversationId) -> usize {
 /// Has it go on at once, with so many turns; what was told behind them.
 async fn goes_on(app: &App, id: ConversationId, turns: usize) -> Events {
     let mut events = app.events(id).await;
-    go_on(app, id, json!({"at": Timestamp::now()})).await;
+    go_on(app, id, json!({"at": AT_ONCE})).await;
     for _ in 0..turns {
         continued(&mut events).await;
     }
@@ -97,7 +96,7 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
     assert_eq!(listed["conversations"][0]["queue"].as_array().unwrap().len(), 3);
 
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     for _ in 0..4 {
         assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
     }
@@ -209,7 +208,7 @@ async fn a_failure_holds_the_rest() {
     let id = killed(&home, &["[[limit 3600]]", "two"]).await;
     let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
-    go_on(&app, id, json!({"at": Timestamp::now()})).await;
+    go_on(&app, id, json!({"at": AT_ONCE})).await;
     assert_eq!(continued(&mut events).await.failure, None);
     let failure = continued(&mut events).await.failure.unwrap();
     assert_eq!(failure.kind, FailureKind::RateLimited);

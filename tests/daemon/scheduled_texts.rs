@@ -6,11 +6,10 @@ use std::fs;
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
-use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::continuing::{GO_ON, go_on, prompts};
+use crate::continuing::{AT_ONCE, GO_ON, go_on, prompts};
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::support::App;
@@ -21,7 +20,7 @@ const TEXT: &str = "[[say on it]][[hang]] run the long tests";
 /// Has the daemon say it at once; gives the events back from there.
 async fn says(app: &App, id: ConversationId, until: &str) {
     let mut events = app.events(id).await;
-    go_on(app, id, json!({"at": Timestamp::now(), "text": TEXT})).await;
+    go_on(app, id, json!({"at": AT_ONCE, "text": TEXT})).await;
     events.until(until).await;
 }
 
@@ -93,7 +92,7 @@ async fn a_text_is_not_said_again_after_the_store_lost_changes() {
     // It keeps the other from being said.
     let first = app.make(&home.project()).await;
     says(&app, first, "update").await;
-    go_on(&app, id, json!({"at": Timestamp::now(), "text": "once"})).await;
+    go_on(&app, id, json!({"at": AT_ONCE, "text": "once"})).await;
     daemon.kill();
     let journal = home.data().join("journal.jsonl");
     let older = fs::read(&journal).unwrap();
@@ -110,12 +109,7 @@ async fn a_text_is_not_said_again_after_the_store_lost_changes() {
         assert_eq!(prompts(&app, &home, id).await, ["before", "once"]);
     }
     let daemon = home.start();
-    go_on(
-        &daemon.app().await,
-        id,
-        json!({"at": Timestamp::now(), "text": "again"}),
-    )
-    .await;
+    go_on(&daemon.app().await, id, json!({"at": AT_ONCE, "text": "again"})).await;
     drop(daemon);
     assert_eq!(prompts_later(&home, id, 3).await, ["before", "once", "again"]);
 }

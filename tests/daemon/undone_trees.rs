@@ -7,6 +7,7 @@ use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::LineageReason;
 use serde_json::json;
 
+use super::error_words;
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::moved_trees::{STRAY, call, listed_in, move_tree, stray, undo_tree};
@@ -55,6 +56,32 @@ async fn an_undo_of_what_went_further_is_refused() {
     refused(undo_tree(&app, &first).await, ErrorKind::Conflict);
     undo_tree(&app, &second).await.unwrap();
     assert_eq!(undo_tree(&app, &first).await.unwrap().moved, 1);
+    assert_eq!(listed_in(&app, &old).await, [STRAY]);
+}
+
+/// What has an owner since, or is not where it went, does not come back.
+#[tokio::test]
+async fn what_an_undo_leaves_where_it_is_is_reported() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let (_daemon, app) = home.opened().await;
+    let [owned, deleted] = [2, 3].map(|number| format!("0a1b2c3d-0000-4000-8000-00000000000{number}"));
+    for id in [STRAY, &owned, &deleted] {
+        stray(&home, id, &old, &old);
+    }
+    let id = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+    let adopt = json!({"upstreamId": owned});
+    app.call("conversation/adopt", adopt).await.unwrap();
+    fs::remove_file(home.transcript(&deleted).unwrap()).unwrap();
+    let mut undone = undo_tree(&app, &id).await.unwrap();
+    assert_eq!((undone.moved, undone.left_out.len()), (1, 2), "{undone:?}");
+    undone.left_out.sort();
+    for (what, left_out) in ["that was deleted", "that has an owner"]
+        .iter()
+        .zip(&undone.left_out)
+    {
+        error_words::check(&format!("an undo of a session {what}"), "leftOut", left_out);
+    }
     assert_eq!(listed_in(&app, &old).await, [STRAY]);
 }
 

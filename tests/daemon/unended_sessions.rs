@@ -14,7 +14,7 @@ use crate::home::{Home, kill_now};
 use crate::moving::move_to;
 use crate::scripted;
 use crate::signs::Watched;
-use crate::support::App;
+use crate::support::{App, refused};
 
 /// A reply in one word.
 const SAYS: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}}}"#;
@@ -40,20 +40,20 @@ async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
     app.call("transcript/check", params).await
 }
 
-/// Kills the agents that run, and waits until the daemon reports their ends: from then on they are known to write no more.
-fn end_agents(home: &Home) {
-    let log = Watched::below(home.path());
+/// Kills the agents that run, and waits until the daemon knows that they write no more: it counts none, and has started
+/// another, which it does only when those before it have ended with all their children.
+async fn end_agents(home: &Home, app: &App) {
+    let changes = Watched::below(home.path());
     let mut agents = home.processes();
     agents.retain(|(_, line)| line.contains("scripted-agent"));
     agents.iter().for_each(|(pid, _)| kill_now(*pid));
-    log.wait_for("report of the agents' ends", || {
-        let logged = home.logged();
-        let has_ended = |pid: &u32| {
-            let mut ends = logged.lines().filter(|line| line.contains("an agent has ended"));
-            ends.any(|line| line.contains(&format!(" pid={pid} ")))
-        };
-        agents.iter().all(|(pid, _)| has_ended(pid)).then_some(())
-    });
+    let counts_none = async || {
+        let status = app.call("daemon/status", json!({})).await.unwrap();
+        (status["agents"] == 0).then_some(())
+    };
+    changes.wait_for_answer("end of the agents", counts_none).await;
+    let started = app.call("daemon/diagnose", json!({"agents": true})).await;
+    started.unwrap();
 }
 
 #[tokio::test]
@@ -65,13 +65,13 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
     let elsewhere = home.folder_named("elsewhere");
     for _ in 0..3 {
         let moved = move_to(&app, id, &elsewhere).await;
-        assert_eq!(moved.unwrap_err().kind, ErrorKind::Busy);
+        refused(moved, ErrorKind::Busy);
         let repaired = repair(&app, id).await;
-        assert_eq!(repaired.unwrap_err().kind, ErrorKind::Busy);
+        refused(repaired, ErrorKind::Busy);
     }
     assert_eq!(app.get(id).await.cwd, home.project());
 
-    end_agents(&home);
+    end_agents(&home, &app).await;
     move_to(&app, id, &elsewhere).await.unwrap();
     assert_eq!(app.get(id).await.cwd, elsewhere);
 }
@@ -91,7 +91,7 @@ async fn files_are_left_alone_while_an_agent_may_still_open_the_session() {
     let elsewhere = home.folder_named("elsewhere");
     for _ in 0..2 {
         let moved = move_to(&app, id, &elsewhere).await;
-        assert_eq!(moved.unwrap_err().kind, ErrorKind::Busy);
+        refused(moved, ErrorKind::Busy);
     }
     assert_eq!(app.get(id).await.cwd, home.project());
 }
@@ -126,11 +126,11 @@ async fn the_copy_of_an_edit_that_failed_stays_until_its_session_has_ended() {
     let elsewhere = home.folder_named("elsewhere");
     for _ in 0..2 {
         let moved = move_to(&app, id, &elsewhere).await;
-        assert_eq!(moved.unwrap_err().kind, ErrorKind::Busy);
+        refused(moved, ErrorKind::Busy);
         assert_eq!(copies(&home).len(), 1);
     }
     let watched = Watched::below(home.path());
-    end_agents(&home);
+    end_agents(&home, &app).await;
     move_to(&app, id, &elsewhere).await.unwrap();
     watched.wait_for("end of the copy", || copies(&home).is_empty().then_some(()));
 }
@@ -158,9 +158,9 @@ async fn an_abandoned_branch_without_a_file_is_reported_as_missing() {
         .await;
     assert_eq!(found.unwrap()["conversation"]["id"], json!(id));
     let check = app.call("transcript/check", json!({"upstreamId": branch})).await;
-    assert_eq!(check.unwrap_err().kind, ErrorKind::NotFound);
+    refused(check, ErrorKind::NotFound);
     let place = at.as_str().replace("s1", branch.as_str());
     let fork = json!({"conversationId": id, "at": place});
     let fork = app.call("conversation/fork", fork).await;
-    assert_eq!(fork.unwrap_err().kind, ErrorKind::AgentError);
+    refused(fork, ErrorKind::AgentError);
 }

@@ -213,12 +213,21 @@ fn a_limit_refuses_this_prompt_and_no_other_until_it_ends() {
     let mut agent = place.agent();
     let session = agent.new_session(place.cwd());
     agent.prompt(&session, "before").result();
-    let before = jiff::Timestamp::now().as_second();
     let reply = agent.prompt(&session, limited);
     let rate = &reply.updates("usage_update")[0]["_meta"]["_claude/rateLimit"];
     assert_eq!(rate["status"], "rejected");
     let resets_at = rate["resetsAt"].as_i64().expect("a time");
-    assert!((before + 3600..=before + 3700).contains(&resets_at));
+    // An hour after a moment between the records of the prompt and of the refusal, rounded up to a second.
+    let records = place.records(&session);
+    let [earliest, latest] = [&records[records.len() - 2], &records[records.len() - 1]].map(|record| {
+        let written: jiff::Timestamp = record["timestamp"]
+            .as_str()
+            .expect("a time")
+            .parse()
+            .expect("a time");
+        written.as_second() + 3600
+    });
+    assert!((earliest..=latest + 1).contains(&resets_at));
     assert!(reply.text().starts_with("You've hit your limit · resets "));
     let error = reply.error();
     assert_eq!(

@@ -92,9 +92,12 @@ const DOCUMENTS: [(&str, usize); 4] = [
     ("packaging/docs/", 199),
 ];
 
-/// What measures time, or waits until some has passed.
-const TIMES: [&str; 6] = [
+/// What measures time, waits until some has passed, or compares with the time of day.
+const TIMES: [&str; 9] = [
     "Instant::now",
+    "SystemTime::now",
+    "Timestamp::now",
+    "Zoned::now",
     "elapsed()",
     "timeout(",
     "recv_timeout(",
@@ -103,7 +106,7 @@ const TIMES: [&str; 6] = [
 ];
 
 /// The files that may name [`TIMES`].
-const TIMED: [(&str, &[&str]); 3] = [
+const TIMED: [(&str, &[&str]); 4] = [
     (
         "a limit after which a test fails instead of hanging",
         &[
@@ -141,6 +144,16 @@ const TIMED: [(&str, &[&str]); 3] = [
     (
         "an instant from which later ones are reckoned, and handed to what is tested",
         &["src/agent/pool/backoff.rs", "src/server/socket.rs"],
+    ),
+    (
+        "a time that is still to come when a daemon or an agent is told of it",
+        &[
+            "tests/faults/going_on.rs",
+            "tests/real_claude/limits.rs",
+            "tests/real_claude/smoke/contract.rs",
+            "tests/real_codex/limits.rs",
+            "tests/support/model_server.rs",
+        ],
     ),
 ];
 
@@ -583,6 +596,9 @@ fn the_rule_of_sleeps_can_fail() {
     );
     for line in [
         "let start = std::time::Instant::now();",
+        "let before = jiff::Timestamp::now();",
+        "let old = SystemTime::now() - age;",
+        "let day = Zoned::now().date();",
         "assert!(start.elapsed() < limit);",
         "words.recv_timeout(limit)",
         "tokio::time::timeout(limit, end).await",

@@ -26,7 +26,7 @@ Examples:
   sessionctl adopt 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf
   sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Continue'")]
 pub(in crate::cli) struct Adopt {
-    /// Session id of the agent, the transcript's name, or a prefix of 6 or more characters
+    /// Agent session id, name of the transcript, or the first 6 or more characters of either
     #[arg(value_name = "ID")]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
@@ -175,7 +175,7 @@ async fn print_repaired(
 ) -> Outcome {
     let mut done = answer.repairs.map(repairs_in_words).unwrap_or_default();
     if let Some(fidelity) = answer.fidelity {
-        done = format!("{done}; fidelity {}", words::fidelity(fidelity));
+        done = format!("{done}; fidelity {}", words::wire(fidelity));
     }
     let mark = context.output.look.paint(GOOD, "repaired as");
     context.output.line(&format!("{mark} {repaired}{done}"))?;
@@ -256,7 +256,10 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         // Its transcript, since the conversation was found.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let id = words::short_id(found.id);
-            problem.hint(format!("restore what can be restored: sessionctl resume {id}"))
+            match found.head {
+                None => problem.for_lack_of_turns(&id),
+                Some(_) => problem.hint(format!("restore what can be restored: sessionctl resume {id}")),
+            }
         }
         (problem, _) => not_found(problem),
     })

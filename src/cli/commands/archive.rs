@@ -1,7 +1,7 @@
 //! `archive`: the daemon's backups of transcripts.
 
-use bridge_protocol::method;
-use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId};
+use bridge_protocol::keep::UnclaimedSession;
+use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
 use super::Context;
@@ -27,15 +27,15 @@ Examples:
   sessionctl archive restore 6d7e3074-ff17-4e38-b74e-98c3c4cf9faf
   sessionctl archive prune")]
 pub(in crate::cli) enum Archive {
-    /// Show the size of all backups, and list those of no conversation
+    /// Show the size of all backups, and list those that belong to no conversation
     Ls,
     /// Back up transcripts now
     Add(Subject),
     /// Restore deleted transcripts; existing files are never replaced
     Restore(Subject),
-    /// Delete the backups of a session that no conversation has
+    /// Delete the backups of a session that belongs to no conversation
     Rm(Orphan),
-    /// Delete all backups of sessions that no conversation has
+    /// Delete all backups that belong to no conversation
     Prune,
 }
 
@@ -68,16 +68,41 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
         Archive::Add(subject) => add(context, subject).await,
         Archive::Restore(subject) => restore(context, subject).await,
         Archive::Rm(Orphan { id, agent }) => {
-            let (id, daemon) = (UpstreamId::new(id), context.connect().await?);
+            let (id, agent) = (UpstreamId::new(id), agent.map(AgentName::from));
+            let daemon = context.connect().await?;
             if !context.yes {
-                let what = format!("Delete all backups of the session {id}, for good");
-                context.confirm(&what, Unasked::NeedsYes)?;
+                confirm_deletion(context, &daemon, &id, agent.as_ref()).await?;
             }
-            forget(context, &daemon, id, agent.map(Into::into)).await?;
+            forget(context, &daemon, id, agent).await?;
             Ok(Exit::Done)
         }
         Archive::Prune => prune(context).await,
     }
+}
+
+/// Asks whether the backups of a session are to be deleted. The daemon refuses a session that it does not list, so that there is
+/// nothing to ask.
+async fn confirm_deletion(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    id: &UpstreamId,
+    agent: Option<&AgentName>,
+) -> Outcome {
+    let (answer, _) = context.watch(daemon, method::Keep::default()).await?;
+    let is_it = |session: &&UnclaimedSession| {
+        session.upstream_id == *id && (agent.is_none() || session.agent.as_ref() == agent)
+    };
+    let about = match answer.unclaimed.iter().find(is_it) {
+        Some(session) => format!(
+            "{id} {} ({})",
+            one_line(&session.title),
+            words::size(session.bytes)
+        ),
+        None if answer.total.unwrap_or_default().unclaimed > answer.unclaimed.len() as u64 => id.to_string(),
+        None => return Ok(()),
+    };
+    let what = format!("Delete all backups of the session {about}, for good");
+    context.confirm(&what, Unasked::NeedsYes)
 }
 
 async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
@@ -101,7 +126,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let orphans = words::count(total.unclaimed, "session belongs", "sessions belong");
     context.output.line(&format!("{orphans} to no conversation:"))?;
     let clock = Clock::here();
-    let mut table = Table::new(&["SESSION", ">CHANGED", ">SIZE", "AGENT", "TITLE"]);
+    let mut table = Table::new(&["SESSION", ">CHANGED?", ">SIZE", "AGENT?", "TITLE"]);
     for session in &answer.unclaimed {
         table.row([
             (session.upstream_id.to_string(), STRONG),
@@ -131,7 +156,7 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         agent: subject.agent.map(Into::into),
     };
     let answer = context.ask(&daemon, keep).await?;
-    let mut table = Table::new(&[">SIZE", "FILE"]);
+    let mut table = Table::new(&[">SIZE", "/FILE"]);
     for file in &answer.kept {
         table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
     }
@@ -149,7 +174,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     };
     let answer = context.ask(&daemon, restore).await?;
     for path in &answer.restored {
-        context.output.line(&one_line(path))?;
+        context.output.verbatim(&one_line(path))?;
     }
     if answer.missing_turns > 0 {
         let turns = words::count(answer.missing_turns, "turn", "turns");
@@ -199,7 +224,9 @@ async fn forget(
     agent: Option<AgentName>,
 ) -> Outcome {
     let session = words::short(upstream_id.as_str());
-    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await?;
+    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await;
+    let answer = answer
+        .map_err(|problem| problem.hint_if(ErrorKind::NotFound, "sessionctl archive ls lists the backups"))?;
     context.output.note(&match answer.needed {
         true => format!("not deleted: backups of other sessions depend on those of {session}"),
         false => format!(

@@ -55,7 +55,7 @@ const FORMATS: [(&str, &str); 2] = [
 
 /// Import a bundle and print the id of the conversation
 ///
-/// One of --cwd and --same-folders is required: a bundle does not decide in which folder its agent works.
+/// --cwd or --same-folders is required, so that a bundle cannot choose the folder that its agent works in.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -99,7 +99,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     })?;
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
-            context.output.line(&file.path)?;
+            context.output.verbatim(&file.path)?;
             tell_kept(context, &file.kept)?;
             tell_missing(context, &file.missing)?;
             for gap in &file.gaps {

@@ -111,7 +111,7 @@ impl Told {
         if !context.output.json {
             for one in &found {
                 for line in lines(one, context.output.look) {
-                    context.output.line(&line)?;
+                    context.output.verbatim(&line)?;
                 }
             }
         }
@@ -174,7 +174,8 @@ fn lines(one: &Diagnostic, look: Look) -> Vec<String> {
         .next_step
         .iter()
         .map(|step| format!("{:<9}{} {}", "", look.sign("→", "->"), one_line(step)));
-    std::iter::once(first).chain(next).collect()
+    let next = next.map(|step| look.in_lines(&step, 11));
+    std::iter::once(look.in_lines(&first, 23)).chain(next).collect()
 }
 
 fn name(kind: DiagnosticKind) -> &'static str {

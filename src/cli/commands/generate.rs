@@ -18,7 +18,7 @@ use crate::cli::{Definition, args};
 /// Print shell completions
 ///
 /// Packages and packaging/install.sh install the completions. The shell asks the program itself for commands, options,
-/// conversations and checkpoints. To load completions from your home in zsh, add fpath=(~/.zfunc $fpath) to ~/.zshrc before
+/// conversations and checkpoints. To load completions from your home folder in zsh, add fpath=(~/.zfunc $fpath) to ~/.zshrc before
 /// compinit.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -83,7 +83,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
     }
     files.extend(write_pages(&share.join("man/man1"), context.daemon)?);
     for file in files {
-        context.output.line(&file.display().to_string())?;
+        context.output.verbatim(&file.display().to_string())?;
     }
     Ok(Exit::Done)
 }

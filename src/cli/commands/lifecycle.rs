@@ -1,6 +1,6 @@
 //! Beginnings and ends: `close`, `reset` and `rm` of a conversation, `start` and `stop` of the daemon.
 
-use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
+use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::method;
 use clap::Args;
 
@@ -15,8 +15,8 @@ use crate::paths::shell_word;
 
 /// Delete a conversation permanently
 ///
-/// The agent's transcripts and their backups stay unless --transcripts is given: sessionctl adopt makes a conversation of
-/// them again. On a terminal, rm asks first. Elsewhere it acts; with --transcripts it needs --yes there.
+/// The transcripts and their backups stay unless --transcripts is given; sessionctl adopt makes a new conversation from them. On a
+/// terminal, rm asks first. Without a terminal it deletes at once, and --transcripts requires --yes.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Remove {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Start {
 /// Running turns are cancelled. The next command starts the daemon again.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Stop {
-    /// Time for running turns to end, in milliseconds (default: cancel_grace_ms)
+    /// Time for running turns to end, in milliseconds (default: cancel_grace_ms in the configuration)
     #[arg(long, value_name = "MS")]
     grace_ms: Option<u64>,
 }
@@ -49,7 +49,7 @@ pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) ->
     let (daemon, conversation) = context.on(target.name()).await?;
     let close = method::Close::of(conversation.id);
     context.ask(&daemon, close).await?;
-    let name = name(&conversation);
+    let name = words::named(&conversation);
     let done = format!("Closed {name}. The next prompt opens its session again.");
     context.output.note(&done).map(|()| Exit::Done)
 }
@@ -57,7 +57,7 @@ pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) ->
 /// Starts a new chat under the same id.
 pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(target.name()).await?;
-    let name = name(&conversation);
+    let name = words::named(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
         context.confirm(&what, Unasked::Acts)?;
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
     let written = links.iter().rfind(|link| link.written);
-    let name = name(&conversation);
+    let name = words::named(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
         (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
@@ -129,7 +129,7 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
     let daemon = context.connect().await?;
     let status = context.ask(&daemon, method::Status::default()).await?;
     if options.print_socket {
-        context.output.line(&status.socket)?;
+        context.output.verbatim(&status.socket)?;
     }
     let done = format!("{verb} process {}.", status.pid);
     context.output.note(&done).map(|()| Exit::Done)
@@ -149,13 +149,4 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     starting::wait_for_end(&context.reach.paths).await?;
     let done = "Stopped the daemon. The next command starts it again.";
     context.output.note(done).map(|()| Exit::Done)
-}
-
-/// The short id of a conversation, and its title if it has one.
-fn name(conversation: &Conversation) -> String {
-    let id = words::short_id(conversation.id);
-    match one_line(&conversation.title) {
-        title if title.is_empty() => id,
-        title => format!("{id} ({title})"),
-    }
 }

@@ -1,6 +1,6 @@
 //! `ls`: the conversations, those of this folder first.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -10,22 +10,28 @@ use clap::{Args, ValueHint};
 use super::{Context, Most, pages, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG};
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Cell, Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
 /// The states that can be asked for, by their names on the wire.
 const STATES: [(&str, &str); 8] = [
-    ("idle", ""),
-    ("prompting", ""),
-    ("awaiting", ""),
-    ("cancelling", ""),
-    ("limited", ""),
-    ("interrupted", ""),
-    ("moving", ""),
-    ("failed", ""),
+    ("idle", "No turn is running"),
+    ("prompting", "A turn is running"),
+    ("awaiting", "A turn waits for your answer to a question"),
+    ("cancelling", "A cancelled turn has not ended yet"),
+    ("limited", "The last prompt hit a usage limit"),
+    ("interrupted", "A turn was cut short, or a queued prompt is held"),
+    ("moving", "The conversation is being moved to another folder"),
+    (
+        "failed",
+        "The conversation could not continue; the next prompt tries again",
+    ),
 ];
+
+/// How many columns are shown of the title of a fork that another fork has too.
+const FORK_TITLE_COLUMNS: usize = 40;
 
 /// `ls`.
 #[derive(Debug, Args)]
@@ -153,9 +159,18 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
     let clock = Clock::here();
     let ids: Vec<String> = conversations.iter().map(|one| one.id.to_string()).collect();
     let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
+    let mut titled: HashMap<&str, u32> = HashMap::new();
+    for one in conversations {
+        *titled.entry(one.title.trim()).or_default() += 1;
+    }
     for (one, id) in conversations.iter().zip(words::names(&ids, look)) {
         let title = match one.title.trim() {
             "" => dim(untitled(one, look)),
+            // Several forks of one conversation have the same title.
+            title if titled[title] > 1 && one.parent.is_some() && look.columns.is_some() => {
+                let title = cut(&one_line(title), FORK_TITLE_COLUMNS, look);
+                plain(format!("{title}, forked {}", clock.exact(one.created_at)))
+            }
             title => plain(title),
         };
         table.row([
@@ -208,7 +223,7 @@ fn doing(one: &Conversation, clock: &Clock) -> Cell {
         ConversationState::Prompting | ConversationState::Moving => GOOD,
         _ => ATTENTION,
     };
-    let state = words::state(one.state);
+    let state = words::wire(one.state);
     match notes.is_empty() {
         true => (state, style),
         false => (format!("{state} ({})", notes.join(", ")), style),

@@ -1,7 +1,8 @@
 //! What there is, in detail: `show`, `chain`, `lineage`, `agents`, `status`.
 
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::method;
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::{ConversationId, method};
 
 use super::{Context, has_real_agent, pages};
 use crate::cli::connect::Daemon;
@@ -17,7 +18,8 @@ use crate::cli::words::{self, Clock};
 fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String); N]) -> Outcome {
     for (name, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
         let name = context.output.look.paint(DIM, &format!("{name:<10}"));
-        context.output.line(&format!("{name} {}", one_line(&value)))?;
+        let fact = format!("{name} {}", one_line(&value));
+        context.output.line(&context.output.look.in_lines(&fact, 11))?;
     }
     Ok(())
 }
@@ -32,9 +34,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
     show_facts(context, &conversation, parent)?;
     let look = context.output.look;
     for interrupt in &conversation.interrupts {
-        for line in question::lines(interrupt) {
-            context.output.line(&line)?;
-        }
+        context.output.verbatim(&question::lines(interrupt).join("\n"))?;
         let how = question::command(&words::short_id(conversation.id), interrupt);
         let line = look.paint(ATTENTION, &format!("  answer with: {how}"));
         context.output.line(&line)?;
@@ -101,7 +101,7 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: St
     let facts = [
         ("id", conversation.id.to_string()),
         ("title", conversation.title.clone()),
-        ("state", format!("{}{open}", words::state(conversation.state))),
+        ("state", format!("{}{open}", words::wire(conversation.state))),
         ("agent", conversation.agent.to_string()),
         ("folder", conversation.cwd.clone()),
         ("namespace", conversation.namespace.clone()),
@@ -132,13 +132,22 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
     let clock = Clock::here();
     let look = context.output.look;
     let ids: Vec<&str> = links.iter().map(|link| link.upstream_id.as_str()).collect();
-    let mut table = Table::new(&["SESSION", ">MADE", "", "ORIGIN"]);
+    if context.output.json {
+        return Ok(Exit::Done);
+    }
+    let log = entries(context, &daemon, conversation.id).await?;
+    let left = words::left_by_undo(&log);
+    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "ORIGIN"]);
     for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
         let from = from.map(|from| format!(", from {}", words::short(from.as_str())));
         let written = if link.written { "" } else { ", never written" };
-        let head = if index + 1 == links.len() { "head" } else { "" };
+        let now = match left.contains(&link.upstream_id) {
+            _ if index + 1 == links.len() => ("head".to_owned(), GOOD),
+            true => dim("undone"),
+            false => plain(""),
+        };
         let origin = [
             words::reason(link.reason.into()),
             cause.unwrap_or_default(),
@@ -148,26 +157,35 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         table.row([
             (id, STRONG),
             dim(clock.when(link.at, look)),
-            (head.to_owned(), GOOD),
+            now,
             plain(origin.concat()),
         ]);
     }
     context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)
 }
 
-/// Lists all changes to the chain, oldest first.
-pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(target.name()).await?;
-    let (entries, _) = pages(usize::MAX, async |cursor, limit| {
+/// The log of all changes to the chain, oldest first, which is printed if JSON was asked for.
+async fn entries(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    id: ConversationId,
+) -> Outcome<Vec<LineageEntry>> {
+    let entries = pages(usize::MAX, async |cursor, limit| {
         let page = method::Lineage {
             cursor,
             limit,
-            ..method::Lineage::of(conversation.id)
+            ..method::Lineage::of(id)
         };
-        let page = context.ask(&daemon, page).await?;
+        let page = context.ask(daemon, page).await?;
         Ok((page.entries, page.next_cursor))
-    })
-    .await?;
+    });
+    entries.await.map(|(entries, _)| entries)
+}
+
+/// Lists all changes to the chain, oldest first.
+pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, conversation) = context.on(target.name()).await?;
+    let entries = entries(context, &daemon, conversation.id).await?;
     let clock = Clock::here();
     let look = context.output.look;
     let ids = entries.iter().map(|entry| match entry.upstream_id.as_str() {
@@ -175,16 +193,23 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
         id => id,
     });
     let ids: Vec<&str> = ids.collect();
-    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "CHANGE"]);
+    let left = words::left_by_undo(&entries);
+    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "CHANGE"]);
     for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
+        let now = match conversation.head.as_ref() {
+            Some(head) if *head == entry.upstream_id => ("head".to_owned(), GOOD),
+            _ if left.contains(&entry.upstream_id) => dim("undone"),
+            _ => plain(""),
+        };
         table.row([
             dim(entry.seq.to_string()),
             dim(clock.when(entry.at, look)),
             (session, STRONG),
+            now,
             plain(words::origin(entry, "")),
         ]);
         for line in words::tried(&entry.attempts) {
-            table.row([plain(""), plain(""), plain(""), dim(line)]);
+            table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);
         }
     }
     context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)

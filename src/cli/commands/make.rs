@@ -18,13 +18,15 @@ use crate::cli::talk::edit::{not_branched, place};
 use crate::cli::words;
 
 /// Create a conversation and print its id
+///
+/// Model and mode can be changed later with sessionctl set. In sessionctl chat, /model and /mode list their values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   sessionctl new --title 'Fix the build'
   sessionctl new --agent claude --cwd ~/project")]
 pub(in crate::cli) struct New {
-    /// Agent, by its name in the configuration (default: default_agent)
+    /// Agent, by its name in the configuration (default: its default_agent)
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) agent: Option<String>,
     /// Folder that the agent works in (default: current folder)
@@ -174,7 +176,8 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
         };
         if daemon.call(delete).await.is_ok() {
             return problem.hint(
-                "omit --model and --mode; then sessionctl set . model=NAME lists the names that the agent knows",
+                "create it without --model and --mode; in sessionctl chat, /model and /mode list the values, which can be changed \
+                 at any time",
             );
         }
     }
@@ -248,5 +251,5 @@ pub(in crate::cli) async fn branched(
         ..call
     };
     let answer = context.ask(daemon, call).await;
-    answer.map_err(|problem| not_branched(problem, &words::short_id(source.id), at))
+    answer.map_err(|problem| not_branched(problem, source, at))
 }

@@ -32,7 +32,6 @@ use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::Definition;
-use super::args::Command;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
 use super::output::Output;
@@ -129,14 +128,6 @@ impl Context<'_> {
     }
 }
 
-/// Carries a command out.
-///
-/// # Errors
-/// When it did not work; what is to be told and the exit code are in the problem.
-pub(super) async fn run(command: Command, context: &mut Context<'_>) -> Outcome<Exit> {
-    command.run(context).await
-}
-
 /// The kind of the built-in agent.
 pub(super) const ECHO: &str = "loopback";
 
@@ -171,10 +162,9 @@ pub(super) fn wire_words<T>(words: &'static [(&str, &str)]) -> impl TypedValuePa
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    let words = words.iter().map(|(word, about)| match *about {
-        "" => PossibleValue::new(*word),
-        about => PossibleValue::new(*word).help(about),
-    });
+    let words = words
+        .iter()
+        .map(|(word, about)| PossibleValue::new(*word).help(*about));
     PossibleValuesParser::new(words).try_map(|word| serde_json::from_value::<T>(word.into()))
 }
 

@@ -9,9 +9,10 @@ use clap::{Args, ValueHint};
 use super::{Context, missing_folder, real_folder, text_of, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, one_line};
+use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE};
+use crate::cli::table::{Table, dim, plain};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -22,7 +23,7 @@ use crate::paths::shell_word;
 ///
 /// To undo the move of one conversation, use sessionctl undo.
 #[derive(Debug, Args)]
-#[command(override_usage = "sessionctl mv [OPTIONS] <CONV|OLD> <NEW>\n       \
+#[command(override_usage = "sessionctl mv [OPTIONS] [CONV|OLD] <NEW>\n       \
     sessionctl mv --undo <ID>\n       sessionctl mv --list")]
 #[command(after_help = "\
 Examples:
@@ -33,10 +34,10 @@ Examples:
   sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
 pub(in crate::cli) struct Mv {
     /// Conversation to move, or the old path of a project folder, written with a slash
-    #[arg(value_name = "CONV|OLD", required_unless_present_any = ["undo", "list"])]
+    #[arg(value_name = "CONV|OLD")]
     what: Option<String>,
     /// Existing folder to move to
-    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, required_unless_present_any = ["undo", "list"])]
+    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath)]
     folder: Option<PathBuf>,
     /// Print what would be moved, and change nothing
     #[arg(long)]
@@ -57,16 +58,33 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
         (None, Some(what), Some(folder)) if what.contains('/') => {
             tree(context, what, folder, options.dry_run).await
         }
-        (None, Some(what), Some(folder)) => conversation(context, what, folder, options.dry_run).await,
-        // The parser asks for both.
-        _ => Ok(Exit::Usage),
+        (None, Some(_), Some(folder)) => {
+            conversation(context, options.what.as_deref(), folder, options.dry_run).await
+        }
+        // The user picks the conversation.
+        (None, Some(folder), None) if folder != HERE && Path::new(folder).is_dir() => {
+            conversation(context, None, Path::new(folder), options.dry_run).await
+        }
+        (None, what, _) => {
+            let what = shell_word(what.as_deref().unwrap_or(HERE));
+            let problem = Problem::new(Exit::Usage, "no folder to move to was given");
+            Err(problem.hint(format!(
+                "give an existing folder: sessionctl mv {what} ../new-folder"
+            )))
+        }
     }
 }
 
-async fn conversation(context: &mut Context<'_>, what: &str, folder: &Path, dry_run: bool) -> Outcome<Exit> {
+async fn conversation(
+    context: &mut Context<'_>,
+    what: Option<&str>,
+    folder: &Path,
+    dry_run: bool,
+) -> Outcome<Exit> {
     let folder = real_folder(folder)?;
-    let (daemon, conversation) = context.on(Some(what)).await.map_err(|problem| {
-        let (old, new) = (shell_word(&format!("./{what}")), shell_word(&folder));
+    let (daemon, conversation) = context.on(what).await.map_err(|problem| {
+        let old = shell_word(&format!("./{}", what.unwrap_or_default()));
+        let new = shell_word(&folder);
         let hint = format!("to move a folder, write it with a slash: sessionctl mv {old} {new}");
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
@@ -151,24 +169,28 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
     let clock = words::Clock::here();
+    let mut table = Table::new(&[
+        "UNDO ID",
+        "MOVED?",
+        "UNDO UNTIL?",
+        ">CONVERSATIONS?",
+        ">FILES?",
+        "/FROM",
+        "/TO",
+    ]);
     for one in &answer.moves {
-        let conversations = words::count(one.conversations, "conversation", "conversations");
-        let files = words::count(one.moved, "file", "files");
-        let until = format!("(until {})", clock.date(one.until));
-        let lines = format!(
-            "{}  {}  {conversations}, {files}\n    {} -> {}  {}",
-            one_line(&one.undo_id),
-            clock.date(one.at),
-            one_line(&one.from),
-            one_line(&one.to),
-            context.output.look.paint(DIM, &until)
-        );
-        context.output.line(&lines)?;
+        table.row([
+            (one.undo_id.clone(), STRONG),
+            dim(clock.date(one.at)),
+            dim(clock.date(one.until)),
+            plain(one.conversations.to_string()),
+            plain(one.moved.to_string()),
+            plain(words::path(&one.from, context.output.look)),
+            plain(words::path(&one.to, context.output.look)),
+        ]);
     }
-    if answer.moves.is_empty() {
-        context.output.note("no folder move can be undone")?;
-    }
-    Ok(Exit::Done)
+    let if_empty = "no folder move can be undone";
+    context.output.table(&table, if_empty).map(|()| Exit::Done)
 }
 
 /// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.
@@ -215,7 +237,7 @@ fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {
             _ => "other",
         };
         let (from, to) = (one_line(&planned.from), one_line(&planned.to));
-        context.output.line(&match from == to {
+        context.output.verbatim(&match from == to {
             true => format!("{what:<12}  {from}"),
             false => format!("{what:<12}  {from}\n{:>12}  {to}", "to"),
         })?;

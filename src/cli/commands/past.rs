@@ -33,7 +33,7 @@ pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
 pub(in crate::cli) struct Past {
     #[command(flatten)]
     target: Target,
-    /// Show only the last COUNT entries; a history begins with a prompt (default: all)
+    /// Show only the last COUNT entries (default: all)
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     last: Option<u32>,
 }

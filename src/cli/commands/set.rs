@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bridge_protocol::conversation::{Conversation, SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{ErrorKind, method};
+use bridge_protocol::{ConversationId, ErrorKind, method};
 use clap::Args;
 use serde_json::Value;
 
@@ -13,59 +13,139 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::session;
 use crate::cli::output::one_line;
-use crate::cli::problem::Outcome;
+use crate::cli::problem::{Outcome, Problem};
+use crate::cli::select::{self, HERE, Target};
 use crate::cli::words;
+use crate::paths::shell_word;
 
 /// Change the title, model, mode or options of a conversation
 ///
-/// KEY is title, model, mode, or an option by the agent's id for it. The agent's session is opened, so that a value that the agent
-/// does not know is refused at once.
+/// KEY is title, model, mode, or the id of an agent's option. The agent checks each value. If it refuses one, the error lists the
+/// values that it accepts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   sessionctl set . title='Fix the build'
   sessionctl set 90e2e180 model=opus mode=plan")]
 pub(in crate::cli) struct Set {
-    /// Conversation: id or its first 6 characters, part of the title, or . (this folder's)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: String,
+    #[command(flatten)]
+    target: Target,
     /// What to change
-    #[arg(value_name = "KEY=VALUE", required = true, value_parser = pair)]
-    changes: Vec<(String, String)>,
+    #[arg(value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// As `new` takes it: the error says how it is written here.
+    #[arg(long, hide = true)]
+    title: Option<String>,
+    #[arg(long, hide = true)]
+    model: Option<String>,
+    #[arg(long, hide = true)]
+    mode: Option<String>,
 }
 
 /// Set the title of a conversation
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Rename {
-    /// Conversation: id or its first 6 characters, part of the title, or . (this folder's)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: String,
+    #[command(flatten)]
+    target: Target,
     /// New title
     #[arg(value_name = "TITLE")]
-    title: String,
+    title: Option<String>,
 }
 
-impl From<Rename> for Set {
-    fn from(Rename { conversation, title }: Rename) -> Self {
-        Self {
-            conversation,
-            changes: vec![("title".to_owned(), title)],
+/// The keys that are no option of the agent.
+const KEYS: [&str; 3] = ["title", "model", "mode"];
+
+/// Changes what was named as `KEY=VALUE`.
+pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outcome<Exit> {
+    let (mut conversation, mut words) = (options.target.conversation, options.changes);
+    let given = KEYS.into_iter().zip([options.title, options.model, options.mode]);
+    for (key, value) in given {
+        // Two words, which are refused.
+        words.splice(0..0, value.into_iter().flat_map(|value| [key.to_owned(), value]));
+    }
+    // The first word is a change where no conversation is named.
+    if let Some(change) = conversation.take_if(|word| word.contains('=')) {
+        words.insert(0, change);
+    }
+    let changes = pairs(conversation.as_deref().unwrap_or(HERE), &words)?;
+    change(context, conversation.as_deref(), changes).await
+}
+
+/// Changes the title.
+pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome<Exit> {
+    let (conversation, title) = match (options.target.conversation, options.title) {
+        (named, Some(title)) => (named, title),
+        (Some(word), None) => {
+            let daemon = context.connect().await?;
+            // One word is the title, unless it names a conversation.
+            if let Ok(found) = select::look_up(&daemon, &word).await {
+                return Err(without_title(&words::short_id(found.id)));
+            }
+            (None, word)
         }
+        (None, None) => return Err(without_title(HERE)),
+    };
+    let named = shell_word(conversation.as_deref().unwrap_or(HERE));
+    if let Some((key, value)) = title.split_once('=')
+        && KEYS.contains(&key)
+    {
+        let problem = Problem::new(
+            Exit::Usage,
+            format!("rename takes only the title: {}", one_line(&title)),
+        );
+        let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
+        return Err(problem.hint(format!(
+            "change the {key}: sessionctl set {named} {key}={pair}; take all of it as the title: sessionctl set {named} {literal}"
+        )));
     }
+    change(
+        context,
+        conversation.as_deref(),
+        vec![("title".to_owned(), title)],
+    )
+    .await
 }
 
-fn pair(word: &str) -> Result<(String, String), String> {
-    match word.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("give it as KEY=VALUE, for example title='{word}'")),
+fn without_title(conversation: &str) -> Problem {
+    Problem::new(Exit::Usage, "no title was given").hint(format!(
+        "give the conversation and its title: sessionctl rename {conversation} 'New title'"
+    ))
+}
+
+/// The keys and values of words, each of which is `KEY=VALUE`.
+fn pairs(conversation: &str, words: &[String]) -> Outcome<Vec<(String, String)>> {
+    let hint = |key: &str, value: &str| {
+        let (conversation, value) = (shell_word(conversation), shell_word(value));
+        format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
+    };
+    if words.is_empty() {
+        let problem = Problem::new(Exit::Usage, "nothing to change was given");
+        return Err(problem.hint(hint("title", "New title")));
     }
+    let pair = |(at, word): (usize, &String)| match word.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => {
+            let problem = Problem::new(Exit::Usage, format!("invalid setting: {}", one_line(word)));
+            let is_key = KEYS.contains(&word.as_str());
+            Err(problem.hint(match words.get(at + 1).filter(|_| is_key) {
+                Some(value) => hint(word, value),
+                None => hint("title", word.trim_start_matches('=')),
+            }))
+        }
+    };
+    words.iter().enumerate().map(pair).collect()
 }
 
 /// Changes the title and the settings.
-pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outcome<Exit> {
+async fn change(
+    context: &mut Context<'_>,
+    conversation: Option<&str>,
+    changes: Vec<(String, String)>,
+) -> Outcome<Exit> {
     let mut title = None;
     let mut settings = Settings::default();
-    for (key, value) in options.changes {
+    let keys: Vec<String> = changes.iter().map(|(key, _)| key.clone()).collect();
+    for (key, value) in changes {
         match key.as_str() {
             "title" => title = Some(value),
             "model" => settings.model = Some(value),
@@ -78,7 +158,7 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
             }
         }
     }
-    let (daemon, conversation) = context.on(Some(&options.conversation)).await?;
+    let (daemon, conversation) = context.on(conversation).await?;
     let has_settings = settings != Settings::default();
     let unchecked = match has_settings && !conversation.live {
         true => open(&daemon, &conversation).await.err(),
@@ -91,18 +171,15 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(match offers(&daemon, &conversation).await {
+            return Err(match offers(&daemon, conversation.id, &keys).await {
                 Some(offers) => problem.hint(offers),
                 None => problem,
             });
         }
         changed => changed?.conversation,
     };
-    let (id, title) = (words::short_id(changed.id), one_line(&changed.title));
-    context.output.note(&match title.as_str() {
-        "" => format!("Changed {id}; it has no title."),
-        title => format!("Changed {id} ({title})."),
-    })?;
+    let done = format!("Changed {}.", words::named(&changed));
+    context.output.note(&done)?;
     // What was set before may be what kept the session from opening.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
@@ -125,23 +202,41 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
     Ok(())
 }
 
-/// The values that an open session offers, as a hint.
-async fn offers(daemon: &Daemon, conversation: &Conversation) -> Option<String> {
-    let session = session(daemon, conversation.id).await.ok()?;
+/// The values that an open session offers for these keys, or for all if it has none for them, as a hint.
+async fn offers(daemon: &Daemon, id: ConversationId, keys: &[String]) -> Option<String> {
+    let session = session(daemon, id).await.ok()?;
     let configured = session
         .config_options
         .as_ref()
         .and_then(|options| options.read().ok());
     let configured: Value = configured.unwrap_or_default();
     let ids = configured.as_array().into_iter().flatten();
-    let keys = ids.filter_map(|option| option["id"].as_str()).chain(["mode"]);
-    let keys: BTreeSet<&str> = keys.collect();
-    let offers = keys.into_iter().filter_map(|key| {
+    let known = ids.filter_map(|option| option["id"].as_str()).chain(["mode"]);
+    let known: BTreeSet<&str> = known.collect();
+    let offered = |key| {
         let values = offered(key, &session).into_iter();
-        let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
-        (!values.is_empty()).then(|| format!("{} is one of {}", one_line(key), values.join(", ")))
-    });
-    Some(offers.collect::<Vec<_>>().join("; ")).filter(|offers| !offers.is_empty())
+        (
+            key,
+            values.map(|one| one_line(&one.value)).collect::<Vec<String>>(),
+        )
+    };
+    let mut offers: Vec<_> = known.into_iter().map(offered).collect();
+    offers.retain(|(_, values)| !values.is_empty());
+    let is_meant = |key: &str| keys.iter().any(|meant| meant == key);
+    if offers.iter().any(|(key, _)| is_meant(key)) {
+        offers.retain(|(key, _)| is_meant(key));
+    }
+    let (key, value) = offers
+        .first()
+        .map(|(key, values)| (*key, shell_word(&values[0])))?;
+    let each = offers
+        .iter()
+        .map(|(key, values)| format!("{} is one of {}", one_line(key), values.join(", ")));
+    let each = each.collect::<Vec<_>>().join("; ");
+    let (key, named) = (one_line(key), words::short_id(id));
+    Some(format!(
+        "{each}; it can be changed at any time: sessionctl set {named} {key}={value}"
+    ))
 }
 
 /// A value that the agent offers for a setting.

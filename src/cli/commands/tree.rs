@@ -30,9 +30,8 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
         let line = format!("{} (deleted)", words::short_id(parent));
         context.output.line(&look.paint(DIM, &line))?;
     }
-    for line in draw(&members, Some(asked_for.id), look) {
-        context.output.line(&line)?;
-    }
+    let picture = draw(&members, Some(asked_for.id), look);
+    context.output.verbatim(&picture.join("\n"))?;
     if answer.truncated {
         context
             .output

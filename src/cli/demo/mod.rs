@@ -24,6 +24,9 @@ use crate::paths::{Environment, Paths};
 use stage::Stage;
 
 /// Run a self-checking demo in a temporary folder
+///
+/// Takes about a minute. Plays a conversation that loses its agent session in several ways, and checks each time that the agent
+/// still has the whole history. Your own conversations and agents are not used.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Demo {
     /// Keep the temporary folder

@@ -37,9 +37,15 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 const INTRODUCTION: &str = "\
 The main job: one conversation that outlives the sessions under it.
 
-A small built-in agent plays the coding agent; [[words in brackets]] make it misbehave. Each line with $ is a command
-that you could type. The prompt [[recall]] asks the agent which turns it has before it: that is the proof in each step,
-and a turn itself, so that it is counted the next time.";
+A small built-in agent plays the coding agent; [[words in brackets]] make it misbehave. Each line with $ is a command that you \
+could type. The prompt [[recall]] asks the agent which turns it has before it: that is the proof in each step, and a turn itself, \
+so that it is counted the next time.";
+
+/// Printed before it, on a terminal.
+const DURATION: &str = "\
+This takes about a minute. The demo has its own daemon in a temporary folder; your conversations and agents are not used. Ctrl-C \
+ends it.
+";
 
 /// The steps: `#` and the title of each, and below it what happens: a verb, and what it takes. What the verbs mean stands in
 /// [`Play::act`].
@@ -135,6 +141,9 @@ struct Play<'a, 'b> {
 /// # Errors
 /// There is no daemon to play with, or the output cannot be written.
 pub(super) async fn play(stage: &mut Stage<'_>) -> Outcome {
+    if stage.output.look.columns.is_some() {
+        stage.output.line(DURATION)?;
+    }
     stage.output.line(INTRODUCTION)?;
     stage.connect().await?;
     let mut play = Play {

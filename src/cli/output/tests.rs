@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bridge_protocol::raw::RawJson;
 
-use super::{BAD, Look, Output, cut, one_line, shows_unicode, wrapped};
+use super::{BAD, Look, Output, cut, cut_middle, one_line, shows_unicode, wrapped};
 use crate::cli::exit::Exit;
 use crate::cli::problem::Problem;
 
@@ -162,5 +162,46 @@ fn long_lines_are_broken_between_words() {
     ] {
         let indent = text.len() - text.trim_start().len();
         assert_eq!(wrapped(text, 8, indent), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn a_sentence_is_not_broken_within_a_command() {
+    let look = Look {
+        columns: Some(30),
+        ..Look::default()
+    };
+    for (text, expected) in [
+        (
+            "error: there is no such thing here at all",
+            "error: there is no such thing\nhere at all",
+        ),
+        (
+            "hint: repeat it with this: sessionctl ls --all",
+            "hint: repeat it with this:\nsessionctl ls --all",
+        ),
+        (
+            "hint: see sessionctl ls --all; it lists all",
+            "hint: see sessionctl ls --all;\nit lists all",
+        ),
+        (
+            "to install it: npm i -g a-program",
+            "to install it:\nnpm i -g a-program",
+        ),
+        // A terminal breaks what is longer than a line, and gives it back as one line.
+        (
+            "it: sessionctl send x 'longer than a line'",
+            "it: sessionctl send x 'longer than a line'",
+        ),
+    ] {
+        assert_eq!(look.in_lines(text, 0), expected);
+        assert_eq!(Look::default().in_lines(text, 0), text);
+    }
+}
+
+#[test]
+fn the_middle_of_a_path_is_cut() {
+    for (columns, expected) in [(9, "/home/a/b"), (8, "/ho~/a/b"), (7, "/ho~a/b"), (1, "~")] {
+        assert_eq!(cut_middle("/home/a/b", columns, Look::default()), expected);
     }
 }

@@ -60,6 +60,24 @@ fn what_fits_is_shown_and_only_the_last_column_is_cut() {
     assert!(at(Some(5))[1].starts_with("5d0c2a4e  30 s  "));
 }
 
+/// Both ends of a path matter.
+#[test]
+fn paths_lose_their_middle() {
+    let mut table = Table::new(&["ID", "MADE?", "/FROM", "/TO"]);
+    table.row(["1", "today", "/home/u/a/long/way/to/old", "/new"].map(plain));
+    let at = |columns| {
+        let look = Look {
+            columns: Some(columns),
+            unicode: true,
+            ..Look::default()
+        };
+        table.lines(look).pop().unwrap()
+    };
+    assert_eq!(at(80), "1   today  /home/u/a/long/way/to/old  /new");
+    assert_eq!(at(30), "1   /home/u/a…way/to/old  /new");
+    assert_eq!(at(20), "1   /hom…o/old  /new");
+}
+
 #[test]
 fn elsewhere_it_is_whole_and_separated_by_tabs() {
     assert_eq!(at(None)[1], "80275ae4\t2 h\ta\t/\tDeploy the site now");

@@ -27,13 +27,12 @@ Without an answer, shows the question on a terminal, asks, and follows the turn 
 Examples:
   sessionctl answer .
   sessionctl answer 90e2e180 allow
-  sessionctl answer 90e2e180 deny --question INTERRUPT
+  sessionctl answer 90e2e180 deny --question ID
   sessionctl answer 90e2e180 '{\"action\":\"decline\"}'")]
 pub(in crate::cli) struct Answer {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
-    /// allow or yes, deny or no, cancel, always if offered, an option's id or name, or an ACP outcome as JSON
+    #[command(flatten)]
+    target: Target,
+    /// allow, always (if offered), deny, cancel, an option's name or id, or an ACP outcome as JSON
     #[arg(value_name = "ANSWER")]
     answer: Option<String>,
     /// Id of the question (default: the only open one)
@@ -44,9 +43,8 @@ pub(in crate::cli) struct Answer {
 /// `cancel`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Cancel {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Cancel queued prompts too
     #[arg(long)]
     queued: bool,
@@ -54,7 +52,7 @@ pub(in crate::cli) struct Cancel {
 
 /// Answers a question of the agent.
 pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.target.name()).await?;
     let id = words::short_id(conversation.id);
     let named = options.question.as_deref();
     let interrupt = open_question(&conversation, named)?;
@@ -140,7 +138,7 @@ fn not_open(id: &str, question: &str) -> Problem {
 
 /// Stops the running turn.
 pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.target.name()).await?;
     let call = method::Cancel {
         queued: options.queued,
         ..method::Cancel::of(conversation.id)
@@ -161,6 +159,16 @@ pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) ->
     let look = context.output.look;
     for line in words::tried(&answer.resumed.attempts) {
         context.output.line(&look.paint(DIM, &line))?;
+    }
+    if conversation.head.is_none() {
+        let (id, session) = (words::short_id(conversation.id), answer.resumed.upstream_id);
+        let line = format!(
+            "opened session {}; it has no turns yet",
+            words::short(session.as_str())
+        );
+        context.output.line(&line)?;
+        let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
+        return context.output.note(&next).map(|()| Exit::Done);
     }
     let line = words::resumed(&answer.resumed);
     context.output.line(&match answer.resumed.fidelity {

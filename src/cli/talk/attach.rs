@@ -12,8 +12,8 @@ use crate::cli::select::Target;
 
 /// What the help of `attach` says at its end.
 pub(in crate::cli) const HELP: &str = "\
-Shows the running turn, or else the last one, and all later ones, and asks the agent's questions. If the daemon ends, waits until one answers again. \
-Ctrl-C leaves and cancels nothing.
+Shows the running turn (or the last one) and all later turns, and asks the agent's questions. If the daemon stops, waits up to a \
+minute for the next one. Ctrl-C leaves; the turn continues.
 
 Examples:
   sessionctl attach .

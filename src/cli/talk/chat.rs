@@ -30,13 +30,14 @@ use super::send::finish;
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
-use crate::cli::commands::{self, Context, turns};
+use crate::cli::commands::{Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, session};
 use crate::cli::output::{Output, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::{args, keyboard, select, words};
+use crate::cli::select::{self, Target};
+use crate::cli::{args, keyboard, words};
 use crate::paths::ownership::NO_LINK;
 
 /// Lines that are kept in the history file.
@@ -70,19 +71,18 @@ const HELP: &str = "  /help                  Show this list
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Alt-Enter, or a backslash at the end of a line, begins a new line. @PATH attaches a file. /help lists the commands; the agent's \
-own commands work too. Ctrl-C cancels the turn, a second Ctrl-C leaves and does not cancel it; /exit and Ctrl-D leave.
+own commands work too. Ctrl-C cancels the running turn; a second Ctrl-C leaves at once. /exit or Ctrl-D leaves.
 
 Examples:
   sessionctl chat .
   sessionctl chat --new --agent claude")]
 pub(in crate::cli) struct Chat {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV", conflicts_with = "new")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Start a new conversation in this folder
-    #[arg(long)]
+    #[arg(long, conflicts_with = "conversation")]
     new: bool,
-    /// Agent of the new conversation (default: default_agent)
+    /// Agent of the new conversation (default: default_agent in the configuration)
     #[arg(long, value_name = "NAME", requires = "new", conflicts_with = "conversation")]
     agent: Option<String>,
 }
@@ -102,7 +102,7 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     let daemon = context.connect().await?;
     let conversation = match options.new {
         true => new_here(&daemon, options.agent).await?,
-        false => select::chosen(context, &daemon, options.conversation.as_deref()).await?,
+        false => select::chosen(context, &daemon, options.target.name()).await?,
     };
     chat_in(context, daemon, conversation).await
 }
@@ -120,7 +120,9 @@ pub(in crate::cli) async fn chat_in(
     keyboard::end_with_terminal();
     let mut editor = editor(context)?;
     context.warn_of_echo(&room.daemon, &room.conversation).await?;
-    room.enter(context).await?;
+    if !room.enter(context).await? {
+        return Ok(Exit::Done);
+    }
     context
         .output
         .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
@@ -160,8 +162,8 @@ pub(in crate::cli) async fn chat_in(
 }
 
 impl Room {
-    /// Says where the user is, and what is open here: the running turn, questions.
-    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome {
+    /// Says where the user is, and what is open here: the running turn, questions. False if the user left during that.
+    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome<bool> {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
@@ -186,12 +188,14 @@ impl Room {
                 .output
                 .aside(&cut(&one_line(&last.reply), columns, look))?;
         }
-        if (is_running(conversation.state) || !conversation.interrupts.is_empty())
-            && let Err(problem) = self.follow(context, Start::Running).await
-        {
-            context.output.problem(&problem);
+        if !is_running(conversation.state) && conversation.interrupts.is_empty() {
+            return Ok(true);
         }
-        Ok(())
+        let stays = self.follow(context, Start::Running).await;
+        Ok(stays.unwrap_or_else(|problem| {
+            context.output.problem(&problem);
+            true
+        }))
     }
 
     /// Follows a turn. False if the user left during it.
@@ -262,9 +266,9 @@ impl Room {
             }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation::of(id);
-                let open = self.daemon.call(get).await?.conversation.interrupts;
+                self.conversation = self.daemon.call(get).await?.conversation;
                 // Nothing continues before a question is answered, and its answer continues it.
-                match (name, open.is_empty()) {
+                match (name, self.conversation.interrupts.is_empty()) {
                     (_, false) => return self.follow(context, Start::Running).await,
                     ("answer", true) => context.output.aside("no question is open")?,
                     _ => return self.follow(context, Start::Continue(continue_now(id))).await,
@@ -282,7 +286,9 @@ impl Room {
                 let source = words::short_id(id);
                 self.conversation = self.branch(context, turn, false).await?;
                 select::use_here(&self.daemon, self.conversation.id).await;
-                self.enter(context).await?;
+                if !self.enter(context).await? {
+                    return Ok(false);
+                }
                 context.output.aside(&format!(
                     "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
                 ))?;
@@ -470,9 +476,9 @@ fn unquoted(line: &str) -> Vec<String> {
 /// Runs another command, as if it had been typed in a shell.
 async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
     let line: Vec<OsString> = ["sessionctl"].iter().chain(command).map(OsString::from).collect();
-    let arguments = args::parse(&line).map_err(|error| Problem::new(Exit::Usage, error.to_string()))?;
+    let arguments = args::parse(&line).map_err(|error| args::invalid_call(&error, &line))?;
     match arguments.command {
-        Some(command) => Box::pin(commands::run(command, context)).await.map(drop),
+        Some(command) => Box::pin(command.run(context)).await.map(drop),
         None => Ok(()),
     }
 }

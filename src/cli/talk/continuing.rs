@@ -21,7 +21,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::HERE;
+use crate::cli::select::{HERE, Target};
 use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
@@ -53,11 +53,10 @@ Examples:
   sessionctl continue --all")]
 #[command(group = clap::ArgGroup::new("when").args(["at_reset", "at", "cancel", "all"]))]
 pub(in crate::cli) struct Continue {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV", conflicts_with = "all")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Continue every interrupted conversation, except for turns that you cancelled
-    #[arg(long)]
+    #[arg(long, conflicts_with = "conversation")]
     all: bool,
     /// Continue when the usage limit resets
     #[arg(long)]
@@ -80,16 +79,11 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     }
     let clock = Clock::here();
     let at = match &options.at {
-        Some(text) => ContinueAt::Time(later(
-            text,
-            clock.now,
-            &clock.zone,
-            options.conversation.as_deref(),
-        )?),
+        Some(text) => ContinueAt::Time(later(text, clock.now, &clock.zone, options.target.name())?),
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
-    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.target.name()).await?;
     let id = words::short_id(conversation.id);
     let mut call = continue_now(conversation.id);
     call.at = (!options.cancel).then_some(at);
@@ -129,6 +123,7 @@ pub(super) fn refused(problem: Problem, conversation: &Conversation) -> Problem 
     let question = conversation.interrupts.first();
     match (problem.kind(), question) {
         (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => problem.hint(question::command(&id, question)),
+        (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => problem.for_lack_of_turns(&id),
         (Some(ErrorKind::Conflict), None) => problem.hint(format!(
             "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
         )),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use bridge_protocol::conversation::EditAnswer;
+use bridge_protocol::conversation::{Conversation, EditAnswer};
 use bridge_protocol::history::{MessagePart, Role};
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
@@ -33,9 +33,8 @@ Examples:
   sessionctl edit . --at -2
   sessionctl undo .")]
 pub(in crate::cli) struct Edit {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
     #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
     at: Option<String>,
@@ -52,7 +51,7 @@ pub(in crate::cli) struct Edit {
 
 /// Replaces an earlier prompt and follows the new turn to its end.
 pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(options.conversation.as_deref()).await?;
+    let (daemon, conversation) = context.on(options.target.name()).await?;
     let (id, named) = (words::short_id(conversation.id), options.at.as_deref());
     let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
     let mut written = None;
@@ -83,7 +82,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
     let ended = talk.follow(Start::Edit(call)).await;
     let mut is_taken = false;
-    let ended = match ended.map_err(|problem| not_branched(problem, &id, named)) {
+    let ended = match ended.map_err(|problem| not_branched(problem, &conversation, named)) {
         Ok(ended) => {
             is_taken = replaced(&mut talk)?;
             finish(&talk, ended.as_ref())
@@ -117,7 +116,7 @@ pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
     match fidelity {
         Fidelity::Full => talk.screen.styled(DIM, &line)?,
         less => {
-            let less = words::fidelity(less);
+            let less = words::wire(less);
             talk.screen
                 .styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
         }
@@ -192,21 +191,22 @@ pub(in crate::cli) async fn place(
     let Ok(step) = word.parse::<i64>() else {
         return Ok(word.to_owned());
     };
-    let most = match step {
+    let back = match step {
         1.. => usize::MAX,
         _ => usize::try_from(-step).unwrap_or(usize::MAX),
     };
-    let listed = match most {
-        0 => Vec::new(),
-        most => turns(daemon, conversation, most).await?,
-    };
+    let listed = turns(daemon, conversation, back.max(1)).await?;
     let found = match step {
         1.. => listed.iter().find(|turn| i64::try_from(turn.step) == Ok(step)),
-        _ => listed.get(most.wrapping_sub(1)),
+        _ => back.checked_sub(1).and_then(|back| listed.get(back)),
     };
     found.map(|turn| turn.id.as_str().to_owned()).ok_or_else(|| {
         let problem = Problem::new(Exit::NotFound, format!("there is no turn {word}"));
-        problem.hint(turns_hint(&conversation.to_string()))
+        let conversation = words::short(&conversation.to_string());
+        match listed.is_empty() {
+            true => problem.for_lack_of_turns(&conversation),
+            false => problem.hint(turns_hint(&conversation)),
+        }
     })
 }
 
@@ -216,14 +216,22 @@ fn turns_hint(conversation: &str) -> String {
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
-pub(in crate::cli) fn not_branched(problem: Problem, conversation: &str, at: Option<&str>) -> Problem {
+pub(in crate::cli) fn not_branched(
+    problem: Problem,
+    conversation: &Conversation,
+    at: Option<&str>,
+) -> Problem {
+    let id = words::short_id(conversation.id);
     match problem.kind() {
         Some(ErrorKind::InvalidParams)
             if problem.detail("parameter").as_deref() == Some("at")
                 && let Some(at) = at =>
         {
+            if conversation.head.is_none() {
+                return problem.for_lack_of_turns(&id);
+            }
             let what = format!("there is no turn {}", one_line(at));
-            problem.message(what).hint(turns_hint(conversation))
+            problem.message(what).hint(turns_hint(&id))
         }
         Some(ErrorKind::NotResumable) => {
             problem.hint("the conversation is unchanged; a lower --min-fidelity accepts what can be had")

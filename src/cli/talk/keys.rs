@@ -20,6 +20,9 @@ use crate::cli::keyboard;
 /// How long nothing may follow a key before it counts. The next letter of a word comes sooner.
 const PAUSE: Duration = Duration::from_millis(400);
 
+/// What Ctrl-D gives as the answer.
+pub(super) const LEAVES: &str = "\u{4}";
+
 /// A person who sees standard error.
 pub(super) struct Person {
     terminal: File,
@@ -97,7 +100,7 @@ impl Person {
         self.listening = None;
     }
 
-    /// Waits for one of `keys` that nothing follows, `?`, or a word and Enter; none if the terminal cannot be read.
+    /// Waits for one of `keys` that nothing follows, `?`, Ctrl-D, or a word and Enter; none if the terminal cannot be read.
     /// Never ready while it does not listen. Nothing typed is lost when the future is dropped.
     pub(super) async fn answer(&mut self, keys: &str) -> Option<String> {
         if self.listening.is_none() {
@@ -113,8 +116,13 @@ impl Person {
             if key.kind != KeyEventKind::Press {
                 continue;
             }
-            if key.code == KeyCode::Char('u') && key.modifiers == KeyModifiers::CONTROL {
-                while self.take_back() {}
+            match key.code {
+                KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.take_back() {},
+                KeyCode::Char('d') if key.modifiers == KeyModifiers::CONTROL => {
+                    self.taken();
+                    return Some(LEAVES.to_owned());
+                }
+                _ => {}
             }
             if !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
                 continue;

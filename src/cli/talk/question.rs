@@ -322,9 +322,8 @@ impl Question {
         let mut lines: Vec<String> = self.choices.iter().map(of).collect();
         lines.push("d  shows the whole command or change in the pager".to_owned());
         lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
-        lines.push(
-            "Backspace takes a letter back. Ctrl-C cancels the turn. Other keys do nothing.".to_owned(),
-        );
+        lines.push("Ctrl-C cancels the turn. Ctrl-D leaves; the question stays open.".to_owned());
+        lines.push("Backspace takes a letter back. Other keys do nothing.".to_owned());
         lines
     }
 

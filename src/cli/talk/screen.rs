@@ -151,6 +151,23 @@ impl<'a> Screen<'a> {
         self.write(|output| output.note(text))
     }
 
+    /// The same of a question: its first line, and what it is about with its own line breaks.
+    pub(super) fn question(&mut self, lines: &[String]) -> Outcome {
+        let Some((subject, details)) = lines.split_first() else {
+            return Ok(());
+        };
+        self.note(subject)?;
+        self.verbatim(&details.join("\n"))
+    }
+
+    /// The same with its own line breaks.
+    pub(super) fn verbatim(&mut self, text: &str) -> Outcome {
+        match text.is_empty() {
+            true => Ok(()),
+            false => self.write(|output| output.note_verbatim(text)),
+        }
+    }
+
     /// The same, in a style.
     pub(super) fn styled(&mut self, style: Style, text: &str) -> Outcome {
         let text = self.output.note_look.paint(style, text);

@@ -16,7 +16,7 @@ use crate::cli::commands::make::new_here;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, Look, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, HERE, is_id};
+use crate::cli::select::{self, HERE, Target, is_id};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -38,16 +38,15 @@ Examples:
   sessionctl send --new --file notes.md 'Summarize the notes'
   sessionctl send . -- --a prompt that begins with dashes")]
 pub(in crate::cli) struct Send {
-    /// Conversation: id, part of its title, or . (the last one used in this folder)
-    #[arg(value_name = "CONV", required_unless_present = "new")]
-    pub(in crate::cli) conversation: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Prompt; - inserts standard input
     #[arg(value_name = "TEXT", allow_hyphen_values = false)]
     pub(in crate::cli) text: Vec<String>,
     /// Attach a file; can be repeated
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     file: Vec<PathBuf>,
-    /// Send to a new conversation in this folder; CONV is omitted
+    /// Send to a new conversation in this folder (omit CONV)
     #[arg(long)]
     new: bool,
     /// Queue the prompt if a turn is running (default: fail as busy)
@@ -66,11 +65,29 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     let (name, text): (_, Vec<String>) = match options.new {
         true => (
             None,
-            options.conversation.into_iter().chain(options.text).collect(),
+            options
+                .target
+                .conversation
+                .into_iter()
+                .chain(options.text)
+                .collect(),
         ),
-        false => (options.conversation, options.text),
+        false => (options.target.conversation, options.text),
     };
     let is_given = !text.is_empty();
+    let picked = match (&name, options.new) {
+        (None, false) => Some(context.on(None).await?),
+        _ => None,
+    };
+    let text = match picked.is_some() && options.file.is_empty() {
+        true => {
+            context
+                .output
+                .note("type the prompt; Enter and then Ctrl-D sends it")?;
+            vec!["-".to_owned()]
+        }
+        false => text,
+    };
     let text = files::text_of(&text)?;
     if let Err(problem) = files::check(&text, &options.file) {
         return Err(match name {
@@ -78,18 +95,19 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
             _ => problem,
         });
     }
-    let daemon = context.connect().await?;
-    let conversation = match options.new {
-        true => {
+    let (daemon, conversation) = match picked {
+        Some(picked) => picked,
+        None if options.new => {
+            let daemon = context.connect().await?;
             let made = new_here(&daemon, None).await?;
             let look = context.output.note_look;
             let (sign, id) = (look.sign("→", "->"), words::short_id(made.id));
             let line = look.paint(DIM, &format!("{sign} {id} (new, {})", made.agent));
             context.output.note(&line)?;
-            made
+            (daemon, made)
         }
-        false => {
-            let named = select::conversation(context, &daemon, name.as_deref()).await;
+        None => {
+            let named = context.on(name.as_deref()).await;
             named.map_err(|problem| not_named(problem, name.as_deref().unwrap_or_default(), &text))?
         }
     };

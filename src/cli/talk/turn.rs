@@ -56,7 +56,7 @@ const SHOWN_MESSAGES: u32 = 200;
 /// How `send` and `edit` handle questions of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum OnQuestion {
-    /// Exit with code 8; the question stays open for `sessionctl answer`
+    /// Exit with code 8; the question stays open for sessionctl answer
     Leave,
     /// Wait until another client answers
     Wait,
@@ -411,8 +411,7 @@ impl<'a> Talk<'a> {
                     if let Some(open) = self.questions.front()
                         && (self.first.as_ref() == Some(&open.id) || own.id.is_none())
                     {
-                        let how = self.how_to_answer(open);
-                        return Err(Problem::new(Exit::Failed, "the question stays open").hint(how));
+                        return Err(self.stays_open(Exit::Failed));
                     }
                     if cancelling.is_some() || (start.waits_as().is_some() && own.id.is_none()) {
                         return Err(self.left());
@@ -586,7 +585,7 @@ impl<'a> Talk<'a> {
         }
         if watches {
             let title = one_line(&conversation.title);
-            let (id, state) = (words::short_id(conversation.id), words::state(conversation.state));
+            let (id, state) = (words::short_id(conversation.id), words::wire(conversation.state));
             self.screen.aside(&format!("{id} {title} ({state})"))?;
             self.queued = 0;
             self.queue(conversation)?;

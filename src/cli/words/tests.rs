@@ -1,12 +1,15 @@
 //! Words for times and for what was lost.
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::conversation::{BranchedVia, ConversationState};
-use bridge_protocol::link::{Fidelity, Resumed, Via};
+use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
+use serde_json::json;
 
 use super::{
-    Clock, branch, cause, fork_title, in_chat, names, path, resumed, short, size, state, telling_apart,
+    Clock, branch, cause, fork_title, in_chat, left_by_undo, names, path, resumed, short, size,
+    telling_apart, wire,
 };
 use crate::cli::output::Look;
 
@@ -239,7 +242,7 @@ fn states_have_the_names_that_they_have_on_the_wire() {
         Moving,
         Prompting,
     ] {
-        assert_eq!(serde_json::json!(of_the_wire), state(of_the_wire));
+        assert_eq!(serde_json::json!(of_the_wire), wire(of_the_wire));
     }
 }
 
@@ -298,15 +301,44 @@ fn a_chat_names_its_own_commands() {
             "/rewind lists those there are",
         ),
         ("next: sessionctl send 5d0c2a4e 'Continue'", "next: Continue"),
+        ("first: sessionctl send 5d0c2a4e 'Hello'", "first: Hello"),
         (
-            "x: sessionctl send 5d0c2a4e 'Hello'",
-            "x: sessionctl send 5d0c2a4e 'Hello'",
+            "x: sessionctl send 5d0c2a4e 'Hi'",
+            "x: sessionctl send 5d0c2a4e 'Hi'",
         ),
+        ("x: sessionctl set 5d0c2a4e mode=plan", "x: /mode plan"),
         // Another conversation's.
         ("sessionctl undo 90e2e180", "sessionctl undo 90e2e180"),
         ("sessionctl ls lists them", "sessionctl ls lists them"),
         ("nothing", "nothing"),
     ] {
         assert_eq!(in_chat(shell, id), chat);
+    }
+}
+
+#[test]
+fn an_undo_leaves_what_came_since() {
+    let entry = |(id, reason, cwd): &(&str, LineageReason, &str)| -> LineageEntry {
+        let entry = json!({"seq": 1, "upstreamId": id, "agent": "a", "cwd": cwd, "reason": reason, "relation": "fresh",
+            "turns": 1, "written": true, "at": "2026-11-03T10:00:00Z", "fidelity": "full", "inChain": true});
+        serde_json::from_value(entry).unwrap()
+    };
+    let (created, edited) = (LineageReason::Created, LineageReason::Edited);
+    let (moved, undone) = (LineageReason::Moved, LineageReason::Undone);
+    let (a, b, c) = (("a", created, "/"), ("b", edited, "/"), ("c", edited, "/"));
+    for (changes, left) in [
+        (&[a, b][..], &[][..]),
+        (&[a, b, ("a", undone, "/")], &["b"]),
+        (&[a, b, c, ("b", undone, "/")], &["c"]),
+        (&[a, b, c, ("b", undone, "/"), ("a", undone, "/")], &["b", "c"]),
+        (&[a, b, ("a", undone, "/"), c], &["b"]),
+        (&[a, b, ("b", moved, "/m"), ("b", undone, "/")], &[]),
+    ] {
+        let entries: Vec<LineageEntry> = changes.iter().map(entry).collect();
+        let found: Vec<&str> = left_by_undo(&entries)
+            .into_iter()
+            .map(UpstreamId::as_str)
+            .collect();
+        assert_eq!(found, left, "{changes:?}");
     }
 }

@@ -9,8 +9,9 @@ use serde_json::json;
 use super::{OnQuestion, Talk, ToolCallId};
 use crate::cli::commands::Pager;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::{ATTENTION, one_line};
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::talk::keys::LEAVES;
 use crate::cli::talk::question::{self, Question};
 use crate::cli::words;
 
@@ -59,12 +60,11 @@ impl Talk<'_> {
             return Ok(());
         };
         let look = self.screen.output.note_look;
-        let (mut lines, keys) = (question.lines(look), question.keys());
+        let (lines, keys) = (question.lines(look), question.keys());
         let help = match question.is_free() {
             true => format!("n declines; to answer: {}", self.how_to_answer(interrupt)),
             false => question.keys_line(),
         };
-        lines.push(look.paint(DIM, &format!("  {help}")));
         self.keys = keys;
         self.screen.still();
         if let Some(person) = &mut self.person
@@ -73,10 +73,8 @@ impl Talk<'_> {
             tracing::debug!(%error, "the terminal cannot be read");
             self.person = None;
         }
-        for line in lines {
-            self.screen.note(&line)?;
-        }
-        Ok(())
+        self.screen.question(&lines)?;
+        self.screen.aside(&format!("  {help}"))
     }
 
     /// Takes what was typed at the question that is asked; nothing if the terminal cannot be read.
@@ -88,8 +86,13 @@ impl Talk<'_> {
         let Some((interrupt, question)) = self.question() else {
             return Ok(());
         };
-        if typed == "d" {
-            return self.page(&question.details());
+        match typed.as_str() {
+            "d" => return self.page(&question.details()),
+            LEAVES => {
+                self.has_left = true;
+                return Err(self.stays_open(Exit::Asked));
+            }
+            _ => {}
         }
         let Some((outcome, said)) = question.answer(interrupt, &typed) else {
             let help = question.help();
@@ -118,6 +121,13 @@ impl Talk<'_> {
         }
     }
 
+    /// The problem of a user who leaves the question open.
+    pub(super) fn stays_open(&self, exit: Exit) -> Problem {
+        let id = words::short_id(self.id);
+        Problem::new(exit, "the question stays open, and nothing was answered")
+            .hint(format!("sessionctl answer {id}; it asks the question again"))
+    }
+
     /// Shows text in the pager, and asks again after it.
     fn page(&mut self, text: &str) -> Outcome {
         if let Some(person) = &mut self.person {
@@ -128,7 +138,7 @@ impl Talk<'_> {
                 pager.take(text);
                 pager.end();
             }
-            None => self.screen.note(text.trim_end())?,
+            None => self.screen.verbatim(text.trim_end())?,
         }
         self.ask()
     }
@@ -159,9 +169,7 @@ impl Talk<'_> {
             self.told.insert(interrupt.id.clone());
             let look = self.screen.output.note_look;
             let question = Question::of(&interrupt, None, &self.folder, look);
-            for line in question.report(look) {
-                self.screen.note(&line)?;
-            }
+            self.screen.question(&question.report(look))?;
             match self.unattended {
                 OnQuestion::Wait => {
                     let how = self.how_to_answer(&interrupt);

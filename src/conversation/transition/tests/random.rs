@@ -46,6 +46,7 @@ pub(super) struct Seen {
 impl Run {
     pub(super) fn new() -> Self {
         let mut world = World::new();
+        world.words_are_checked = false;
         world.hold_writes = true;
         world.anchor = Some(Anchor::default());
         Self {

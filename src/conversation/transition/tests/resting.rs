@@ -112,6 +112,11 @@ fn what_the_agent_reports_between_turns_outlives_hibernation() {
     world.elapses(Deadline::Idle);
     world.closes();
     assert!(world.model.is_at_rest());
+    let kept = world.on_disk();
+    assert_eq!(
+        (kept.title.as_str(), kept.settings.mode.as_deref()),
+        ("Found", Some("plan"))
+    );
 }
 
 #[test]
@@ -154,9 +159,9 @@ fn stop_lets_a_climb_go() {
 #[test]
 fn stop_lets_a_climb_go_for_which_only_a_resume_waits() {
     let mut world = World::hibernating();
-    world.resume(Fidelity::Text);
+    let resume = world.resume(Fidelity::Text);
     world.stop();
-    assert!(world.log().contains(&"abandon".to_owned()));
+    world.expect(&[&format!("answer {resume} error shuttingDown")]);
     assert!(world.model.is_at_rest());
 }
 
@@ -180,8 +185,8 @@ fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
     world.stop();
     world.forget_log();
     world.allow("q1");
-    assert!(world.model.turn.is_none());
-    assert!(!world.log().iter().any(|line| line.starts_with("open")));
+    assert!(!world.saw("event state"));
+    assert_eq!(world.view().state, ConversationState::Interrupted);
 }
 
 #[test]
@@ -222,6 +227,9 @@ fn stop_tries_once_more_what_the_disk_did_not_take() {
     world.write_fails();
     world.hold_writes = false;
     world.stop();
+    // The next start finds no turn that would have been cut short.
+    world.is_killed();
+    assert!(!world.view().cut_short);
 }
 
 #[test]

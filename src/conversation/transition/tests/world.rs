@@ -20,7 +20,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules, view_of_record};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
 
-use super::words::{answer_line, entry, event_line, word, write_line};
+use super::words::{answer_line, entry, error_name, event_line, word, write_line};
 
 /// How many prompts may wait.
 pub(super) const QUEUE: usize = 2;
@@ -80,6 +80,8 @@ pub(super) struct World {
     /// How often the time to go on came.
     pub(super) wakings: u32,
     pub(super) log: Vec<String>,
+    /// Whether the words of errors are compared with the snapshot. Random calls also meet rare errors, which it may lack.
+    pub(super) words_are_checked: bool,
     seconds: i64,
 }
 
@@ -118,6 +120,7 @@ impl World {
             calls: 0,
             wakings: 0,
             log: Vec::new(),
+            words_are_checked: true,
             seconds: START_SECOND,
         }
     }
@@ -367,6 +370,11 @@ impl World {
             Effect::Announce(conversation) => format!("announce {}", conversation.title),
             Effect::Emit(event) => event_line(&event),
             Effect::Answer(reply, result) => {
+                if let Err(error) = &result
+                    && self.words_are_checked
+                {
+                    crate::words::check("a call of a conversation", error_name(error), &error.to_string());
+                }
                 let line = answer_line(reply, &result);
                 let earlier = self.answers.insert(reply, result);
                 assert_eq!(earlier, None, "call {reply} was answered twice");
