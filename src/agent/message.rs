@@ -17,6 +17,8 @@ use super::process::Death;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// JSON-RPC: the message is not a valid request.
 pub const INVALID_REQUEST: i64 = -32600;
+/// The line is not JSON that the receiver can read.
+pub const PARSE_ERROR: i64 = -32700;
 /// JSON-RPC: the receiver failed.
 pub const INTERNAL_ERROR: i64 = -32603;
 /// ACP: the request was cancelled.

@@ -272,6 +272,7 @@ impl Connection {
     /// [`CallError`]; nothing was sent then.
     pub fn notify(&self, method: &str, params: &RawValue) -> Result<(), CallError> {
         self.shared.check_alive()?;
+        self.shared.routes().sent_other();
         self.shared.enqueue(encode(None, method, params.get()))
     }
 
@@ -293,6 +294,7 @@ impl Connection {
         }
         // Under the lock, so that only the first of two answers is sent.
         self.shared.enqueue(line)?;
+        routes.sent_other();
         routes.answered(id);
         Ok(())
     }
@@ -304,6 +306,7 @@ impl Connection {
     /// [`CallError`]; nothing was sent then.
     pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
         self.shared.check_alive()?;
+        self.shared.routes().sent_other();
         self.shared.enqueue(encode(
             None,
             method::CANCEL_REQUEST,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Archive, Key, below};
 use crate::files::set_aside::{self, Unreadable};
-use crate::files::{checked_lines, durable, is_absence, misplaced};
+use crate::files::{checked_lines, durable, is_absence, is_passing, misplaced};
 use crate::paths::names::{Kind, UNREPORTED};
 use crate::transcript::TranscriptError;
 
@@ -64,16 +64,21 @@ struct Mark {
 impl Archive {
     /// What the restored transcript of a session lacks that its conversation has not reported as missing. Nothing is restored under
     /// an id that names no file.
-    #[must_use]
-    pub fn unreported(&self, key: &Key) -> Option<MissingTurns> {
-        let path = self.mark(key).ok()?;
-        Some(match decoded(&path)? {
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`] if the mark cannot be read now, which says nothing of it.
+    pub fn unreported(&self, key: &Key) -> Result<Option<MissingTurns>, TranscriptError> {
+        let Ok(path) = self.mark(key) else {
+            return Ok(None);
+        };
+        let found = decoded(&path).map_err(TranscriptError::io("read", &path))?;
+        Ok(found.map(|mark| match mark {
             Ok(mark) => mark.turns.map_or(MissingTurns::Unknown, MissingTurns::Known),
             Err(why) => {
                 tracing::warn!(path = %path.display(), %why, "how many turns a restored transcript lacks is unknown");
                 MissingTurns::Unknown
             }
-        })
+        }))
     }
 
     /// Records that the conversation has reported what the restored transcript lacks, or is deleted.
@@ -95,7 +100,7 @@ impl Archive {
         put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
         let path = self.mark(key)?;
-        let before = self.unreported(key);
+        let before = self.unreported(key)?;
         if missing == MissingTurns::Known(0) || before >= Some(missing) {
             return put(&mut || Ok(()));
         }
@@ -133,7 +138,7 @@ impl Archive {
     /// Removes a mark. One that cannot be read, or what else is in its place, is set aside, because nothing else holds what it says.
     fn remove_mark(&self, path: &Path) -> Result<(), TranscriptError> {
         self.own_folder_of(path)?;
-        match decoded(path) {
+        match decoded(path).map_err(TranscriptError::io("read", path))? {
             None => Ok(()),
             Some(Ok(_)) => fs::remove_file(path).and_then(|()| durable::sync_folder_of(path)),
             // Renamed even if a newer version wrote it: in its place it would be reported at each resume, by that version too.
@@ -143,17 +148,23 @@ impl Archive {
     }
 }
 
-/// The mark at this path, or why it cannot be read.
-fn decoded(path: &Path) -> Option<Result<Mark, Unreadable>> {
+/// The mark at this path, or why it is none.
+///
+/// # Errors
+/// The system's error if it says nothing of the mark: see [`is_passing`].
+fn decoded(path: &Path) -> io::Result<Option<Result<Mark, Unreadable>>> {
     let none_older = || serde::de::Error::custom("its version is unknown");
     let read = misplaced::find(path, Kind::File).and_then(|found| match found {
         Some(misplaced) => Err(io::Error::other(misplaced)),
         None => fs::read(path),
     });
     match read {
-        Ok(text) => Some(checked_lines::decode(&text, 1, VERSION, |_| Err(none_older()))),
-        Err(error) if is_absence(&error) => None,
-        Err(error) => Some(Err(Unreadable::Damaged(error.to_string()))),
+        Ok(text) => Ok(Some(checked_lines::decode(&text, 1, VERSION, |_| {
+            Err(none_older())
+        }))),
+        Err(error) if is_absence(&error) => Ok(None),
+        Err(error) if is_passing(&error) => Err(error),
+        Err(error) => Ok(Some(Err(Unreadable::Damaged(error.to_string())))),
     }
 }
 

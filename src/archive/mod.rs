@@ -186,7 +186,8 @@ impl Archive {
             return Ok(None);
         };
         let later = folder.turns_behind(acknowledged)?;
-        Ok(later.map(|later| later.max(self.unreported(key).unwrap_or(MissingTurns::Known(0)))))
+        let unreported = self.unreported(key)?.unwrap_or(MissingTurns::Known(0));
+        Ok(later.map(|later| later.max(unreported)))
     }
 
     /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one

@@ -44,9 +44,7 @@ use super::state::{Model, Session};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
 use super::work::Progress;
-#[cfg(test)]
-pub(in crate::conversation) use failing::{FAULTS_LIMIT, REFUSES_FOR};
-use failing::{Faults, Refused, fault_of};
+use failing::{BEGINS_ANEW_EVERY, fault_of};
 
 /// How often the daemon checks whether an agent's background commands have ended, before it closes the session on its own
 /// account.
@@ -279,17 +277,18 @@ impl Actor {
     }
 
     /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Returns what came in too late. After a
-    /// panic it begins anew from what is on disk, with the same subscribers; after several in a short time it refuses calls
-    /// for a while.
+    /// panic it begins anew from what is on disk, with the same subscribers.
     pub async fn run(mut self) -> Vec<Message> {
-        let mut faults = Faults::default();
+        let mut began = Instant::now();
         let mut fault = fault_of(self.serve()).await;
         while let Some(why) = fault {
-            let are_too_many = faults.add(Instant::now());
             let again = fault_of(self.begin_anew(&why)).await;
-            if are_too_many && !self.is_over && self.refuse_for_a_while(&why).await == Refused::UntilStop {
-                break;
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break,
+                () = sleep_until(began + BEGINS_ANEW_EVERY) => {}
             }
+            began = Instant::now();
             fault = match again {
                 Some(again) => Some(again),
                 None => fault_of(self.serve()).await,

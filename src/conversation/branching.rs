@@ -98,6 +98,10 @@ pub(super) async fn branch(
             Ok(made) => Ok(made),
             Err(copy_error) => Err(match native_error {
                 ConversationError::Unsupported(_) => copy_error,
+                // A full disk refuses the agent's fork too, and only our own error says so.
+                _ if matches!(&copy_error, ConversationError::StoreFailed(failure) if failure.is_passing) => {
+                    copy_error
+                }
                 error => error,
             }),
         };

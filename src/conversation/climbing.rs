@@ -98,7 +98,7 @@ pub async fn climb(
         min_fidelity,
         refused,
     );
-    let unreported = unreported(&services, &entry, &record).await;
+    let unreported = unreported(&services, &entry, &record).await?;
     let climb = Climb::new(Goal {
         was_restored: unreported.is_some(),
         ..goal
@@ -130,10 +130,11 @@ async fn unreported(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     record: &ConversationRecord,
-) -> Option<MissingTurns> {
+) -> Result<Option<MissingTurns>, ConversationError> {
     let (services, entry, record) = (Arc::clone(services), Arc::clone(entry), record.clone());
     let look = move || keeping::unreported(&services, &entry, &record);
-    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+    let looked = tokio::task::spawn_blocking(look).await?;
+    looked.map_err(|error| ConversationError::from(&error))
 }
 
 /// Waits until one of these processes has ended, and removes it; returns whether one has ended.

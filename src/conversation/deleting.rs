@@ -149,8 +149,8 @@ fn is_used_elsewhere(
         if owner == record.id {
             continue;
         }
-        let other = services.store.conversation(owner)?;
-        if other.is_some_and(|other| other.deleted_at.is_none()) {
+        let other = services.store.salvaged(owner)?;
+        if other.is_some_and(|other| other.record.deleted_at.is_none()) {
             return Ok(true);
         }
     }

@@ -163,19 +163,6 @@ pub enum ConversationError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     ShuttingDown,
-    /// The conversation's task failed again and again.
-    #[error(
-        "conversation {id} failed several times in a row, the last time because of {why}; it accepts calls again at \
-         {retry_at}"
-    )]
-    Faulty {
-        /// Which.
-        id: ConversationId,
-        /// Why, as words that continue "because of".
-        why: String,
-        /// When it accepts calls again.
-        retry_at: Timestamp,
-    },
     /// What is wrong with a conversation whose id the caller needs: it was just made, or named otherwise.
     #[error("{error}")]
     OfConversation {

@@ -193,14 +193,14 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
     // What is looked at for this counts by itself.
     missing.extend(files::add_borrowed(&mut found));
     progress.expect(bytes_of(&found).saturating_sub(own));
-    missing.extend(head.and_then(|head| {
+    if let Some(head) = head {
         let gone = behind(services, head, kept_head.as_ref())?;
-        Some(MissingSession {
+        missing.extend(gone.map(|gone| MissingSession {
             upstream_id: gone.upstream_id,
             agent: head.agent.clone(),
             detail: gone.detail,
-        })
-    }));
+        }));
+    }
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
     for (number, session) in (1..).zip(found) {
         sessions.push(BundledSession {

@@ -197,10 +197,13 @@ impl History {
                 Some(Ok(session)) if reach == Reach::WithTurns && session.open.turns() == 0 => {}
                 Some(Ok(session)) => {
                     if head.upstream_id == id {
-                        history.gaps.extend(match may_lack(&session, head) {
+                        let gap = match may_lack(&session, head) {
                             true => behind(services, head, session.kept.as_ref()),
                             false => unreported(services, head, 0),
-                        });
+                        };
+                        history
+                            .gaps
+                            .extend(gap.map_err(|error| ConversationError::from(&error))?);
                     }
                     for source in sources {
                         match open_source(services, known(&source.upstream_id), &source, reach) {

@@ -321,13 +321,14 @@ fn lacking(
 /// not reported it: the change would take the rest for all.
 ///
 /// # Errors
-/// [`ConversationError::TranscriptDamaged`].
+/// [`ConversationError::TranscriptDamaged`]; that of a mark that cannot be read now.
 pub(super) fn refuse_unreported(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
-    let Some(missing) = unreported(services, entry, record) else {
+    let missing = unreported(services, entry, record).map_err(|error| ConversationError::from(&error))?;
+    let Some(missing) = missing else {
         return Ok(());
     };
     Err(ConversationError::TranscriptDamaged(format!(
@@ -339,12 +340,17 @@ pub(super) fn refuse_unreported(
 
 /// What the restored transcript of a conversation's head lacks that the conversation has not reported. The head of an edit or a fork
 /// that was never prompted can be restored too, so it is asked for as well.
+///
+/// # Errors
+/// As [`Archive::unreported`](crate::archive::Archive::unreported).
 pub(super) fn unreported(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
-) -> Option<MissingTurns> {
-    let ((root, _), head) = entry.listed_transcripts().zip(record.chain.head())?;
+) -> Result<Option<MissingTurns>, TranscriptError> {
+    let Some(((root, _), head)) = entry.listed_transcripts().zip(record.chain.head()) else {
+        return Ok(None);
+    };
     services.keeper.archive.unreported(&key(root, &head.upstream_id))
 }
 

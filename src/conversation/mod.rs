@@ -29,6 +29,7 @@ pub mod keeping;
 mod last_used;
 pub mod line;
 mod looking_back;
+pub mod lost_parts;
 mod moving;
 pub mod naming;
 pub mod old_bytes;

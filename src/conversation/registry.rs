@@ -14,6 +14,7 @@ mod last_life;
 mod looking;
 mod moving;
 mod reading;
+mod readings;
 mod repairing;
 mod repeats;
 mod resolving;
@@ -40,7 +41,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy};
+use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy, Salvaged};
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
@@ -50,11 +51,13 @@ use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::usable_folder;
 use super::last_used::LastUsed;
+use super::lost_parts;
 use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
 pub use filter::Filter;
+use readings::Readings;
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
@@ -83,8 +86,8 @@ pub struct Registry {
     unwatched: Mutex<Vec<Unwatched>>,
     /// Reports about transcripts that wait until the change is on disk.
     saving: Arc<Saving>,
-    /// Locked while transcripts are read for a caller.
-    readings: Arc<Semaphore>,
+    /// The calls for which transcripts are read.
+    readings: Readings,
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
     /// Held by a move of a folder.
@@ -129,7 +132,7 @@ impl Registry {
             shelves: Arc::default(),
             unwatched: Mutex::default(),
             saving: Arc::default(),
-            readings: Arc::new(Semaphore::new(reading::READINGS_AT_ONCE)),
+            readings: Readings::default(),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
@@ -330,7 +333,7 @@ impl Registry {
         let mut message = message;
         // Twice: a task that ends just now gives the message back, and the next one takes it.
         for _ in 0..2 {
-            let Ok(mailbox) = self.mailbox(id) else {
+            let Ok(mailbox) = self.mailbox(id, &message) else {
                 return Err(message);
             };
             match mailbox.try_send(message) {
@@ -347,7 +350,7 @@ impl Registry {
 
     fn send(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), ConversationError> {
         // The record is looked at first, so that an unknown id is told as such.
-        self.mailbox(id)?;
+        self.mailbox(id, &message)?;
         self.deliver(id, message).map_err(|_| {
             ConversationError::Busy(format!(
                 "{MAILBOX} calls wait for this conversation already; try again later"
@@ -355,25 +358,54 @@ impl Registry {
         })
     }
 
-    fn mailbox(self: &Arc<Self>, id: ConversationId) -> Result<mpsc::Sender<Message>, ConversationError> {
+    fn mailbox(
+        self: &Arc<Self>,
+        id: ConversationId,
+        message: &Message,
+    ) -> Result<mpsc::Sender<Message>, ConversationError> {
         if let Some(entry) = self.lock().get(&id) {
             return Ok(entry.mailbox.clone());
         }
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        let record = self.record(id)?;
-        Ok(self.start(record))
+        let found = self.salvaged(id)?;
+        let is_deletion =
+            matches!(message, Message::Call { call, .. } if matches!(**call, Call::Delete { .. }));
+        if !is_deletion && !lost_parts::can_continue(&found) {
+            return Err(lost_parts::refusal(id, &found.lost));
+        }
+        Ok(self.start(self.record_to_start(found)))
     }
 
+    /// The record with which a conversation starts. What it lacks is logged, and damaged files are kept.
+    fn record_to_start(&self, found: Salvaged) -> ConversationRecord {
+        if !found.lost.is_empty() {
+            let what = lost_parts::described(found.record.id, &found.lost);
+            tracing::error!("{what}; the conversation continues without it");
+            self.services.store.set_aside_lost(&found.lost);
+        }
+        lost_parts::record_without(found)
+    }
+
+    /// The whole record of a conversation.
     fn record(&self, id: ConversationId) -> Result<ConversationRecord, ConversationError> {
-        let record = self.services.store.conversation(id)?;
-        let record = record.ok_or_else(|| ConversationError::NotFound {
+        let found = self.salvaged(id)?;
+        match found.lost.as_slice() {
+            [] => Ok(found.record),
+            lost => Err(lost_parts::refusal(id, lost)),
+        }
+    }
+
+    /// The record of a conversation as far as it can be read.
+    fn salvaged(&self, id: ConversationId) -> Result<Salvaged, ConversationError> {
+        let found = self.services.store.salvaged(id)?;
+        let found = found.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation {id}"),
         })?;
-        match record.deleted_at {
+        match found.record.deleted_at {
             Some(at) => Err(ConversationError::Deleted { id, at }),
-            None => Ok(record),
+            None => Ok(found),
         }
     }
 

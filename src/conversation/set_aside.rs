@@ -54,6 +54,10 @@ pub fn all(services: &Services) -> Vec<UnusableFile> {
             }
         }
     }
+    match set_aside::all_in(&services.data.join(names::BODIES)) {
+        Ok(bodies) => found.extend(bodies.into_iter().map(was_set_aside)),
+        Err(error) => tracing::warn!(%error, "cannot list the bodies of the store"),
+    }
     match services.keeper.archive.unusable() {
         Ok(unusable) => found.extend(unusable.into_iter().map(|(path, why)| UnusableFile {
             path,

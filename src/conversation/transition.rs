@@ -118,8 +118,8 @@ impl<R> Model<R> {
             self.take_from_queue();
         }
         let continuation = self.record.continuation.as_ref();
-        if continuation.is_some_and(|continuation| continuation.at > self.now) {
-            // Another has taken the place of the one that was due.
+        if continuation.is_none_or(|continuation| continuation.at > self.now) {
+            // Another has taken the place of the one that was due, or none.
             self.due = None;
         }
         if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {

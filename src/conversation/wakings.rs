@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::ConversationId;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -21,9 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often the clock is read while a conversation waits.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-
-/// Clocks are often corrected by less than this, which needs no wake-up.
-const SMALL_CORRECTION: SignedDuration = SignedDuration::from_secs(10);
 
 /// Those that wait for their time.
 #[derive(Debug)]
@@ -92,19 +89,8 @@ impl Wakings {
     /// Wakes each conversation when its time has come and a slot is free. Never returns. `wake` gets the conversation, and
     /// returns whether it could be woken.
     pub async fn run(&self, wake: impl Fn(ConversationId, Place) -> bool) {
-        self.run_by(now, wake).await;
-    }
-
-    /// The same by any clock.
-    async fn run_by(&self, clock: impl Fn() -> Timestamp, wake: impl Fn(ConversationId, Place) -> bool) {
-        let mut seen = clock();
         loop {
-            let time = clock();
-            if seen.duration_since(time) > SMALL_CORRECTION {
-                // Each knows itself how long it has to wait by the new time, and says so again.
-                self.all_are_due(time);
-            }
-            seen = time;
+            let time = now();
             let Some((at, id)) = self.next() else {
                 self.changed.notified().await;
                 continue;
@@ -129,11 +115,6 @@ impl Wakings {
                 self.set_again(id, later);
             }
         }
-    }
-
-    fn all_are_due(&self, time: Timestamp) {
-        let mut due = self.lock();
-        *due = due.iter().map(|(at, id)| (time.min(*at), *id)).collect();
     }
 
     fn next(&self) -> Option<(Timestamp, ConversationId)> {
@@ -224,50 +205,5 @@ mod tests {
             () = run => unreachable!("it runs for ever"),
             () = follow => {}
         }
-    }
-
-    /// Whoever waits is asked again how long that is by the new time, once, and is woken when that comes.
-    #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_set_back_wakes_everybody_once_to_reckon_anew() {
-        let clock = Mutex::new(Timestamp::from_second(100_000).unwrap());
-        let set_clock = |second| *clock.lock().unwrap() = Timestamp::from_second(second).unwrap();
-        let at = |second| Some(Timestamp::from_second(second).unwrap());
-        let wakings = Wakings::new(8);
-        let ids = [1, 2].map(|number| ConversationId::from_bytes([number; 16]));
-        wakings.set(ids[0], at(100_300));
-        wakings.set(ids[1], at(200_000));
-        let (woken, mut told) = mpsc::channel(8);
-        let run = wakings.run_by(
-            || *clock.lock().unwrap(),
-            |id, place| woken.try_send((id, place)).is_ok(),
-        );
-        let follow = async {
-            // Nobody is woken as long as the clock stands still.
-            let nobody = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
-            assert!(nobody.is_err());
-            set_clock(50_000);
-            let mut asked = Vec::new();
-            for _ in ids {
-                let next = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
-                asked.push(next.expect("somebody is asked").unwrap().0);
-            }
-            asked.sort_unstable();
-            assert_eq!(asked, ids);
-            wakings.set(ids[0], at(50_300));
-            wakings.set(ids[1], at(200_000));
-            let nobody = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
-            assert!(nobody.is_err());
-            set_clock(50_300);
-            // Late by at most one look at the clock.
-            let next = tokio::time::timeout(LOOK_EVERY * 2, told.recv()).await;
-            assert_eq!(next.expect("its time has come").unwrap().0, ids[0]);
-            let nobody = tokio::time::timeout(LOOK_EVERY * 4, told.recv()).await;
-            assert!(nobody.is_err());
-        };
-        tokio::select! {
-            () = run => unreachable!("it runs for ever"),
-            () = follow => {}
-        }
-        assert_eq!(wakings.next(), at(200_000).map(|at| (at, ids[1])));
     }
 }

@@ -127,6 +127,12 @@ impl Progress {
         Ok(())
     }
 
+    /// How many bytes are done.
+    #[must_use]
+    pub fn done_bytes(&self) -> u64 {
+        self.done_bytes.load(Ordering::Relaxed)
+    }
+
     /// Has the work end early.
     pub fn end_early(&self) {
         self.is_over.store(true, Ordering::Relaxed);

@@ -16,8 +16,12 @@ use std::sync::Arc;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::set_aside;
+use crate::conversation::{lost_parts, set_aside};
+use crate::paths::names::BODIES;
 use crate::store;
+
+/// How many conversations with lost parts are reported one by one.
+const LOST_LIMIT: usize = 20;
 
 /// The options of a diagnosis.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +35,7 @@ pub struct Question {
 /// Runs all checks.
 pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosis {
     let mut diagnostics = run_blocking(services, stored).await;
+    diagnostics.extend(run_blocking(services, incomplete_conversations).await);
     diagnostics.extend(run_blocking(services, set_aside_files).await);
     diagnostics.extend(run_blocking(services, disks::room).await);
     diagnostics.extend(agents::all(services, question).await);
@@ -96,6 +101,42 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
             Diagnostic::new(DiagnosticKind::SetAside, Severity::Warning, what)
                 .about(path.to_string_lossy())
                 .next("check for missing conversations with: sessionctl ls; if none is missing, remove it"),
+        );
+    }
+    found
+}
+
+/// Reports the conversations whose records lack parts, because files of the store cannot be read.
+fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
+    let error = |what: String| Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
+    let lost = match services.store.lost_parts() {
+        Ok(lost) => lost,
+        Err(failure) => {
+            let what = format!("cannot check the conversations: {}", chain_text(&failure));
+            let found = error(what).about(services.data.to_string_lossy());
+            return vec![found.next("check the disk and the permissions of the data folder")];
+        }
+    };
+    let named = lost.iter().take(LOST_LIMIT).filter_map(|(id, parts)| {
+        let path = &parts.first()?.path;
+        let found = error(lost_parts::described(*id, parts)).about(path.to_string_lossy());
+        Some(
+            found
+                .next(lost_parts::advice(*id, parts))
+                .fact("conversationId", id.to_string()),
+        )
+    });
+    let mut found: Vec<Diagnostic> = named.collect();
+    if let Some(more) = lost.len().checked_sub(LOST_LIMIT + 1) {
+        let what = format!(
+            "{} more conversations lack parts whose files cannot be read",
+            more + 1
+        );
+        let bodies = services.data.join(BODIES);
+        found.push(
+            error(what)
+                .about(bodies.to_string_lossy())
+                .next("restore the folder from a backup of the data folder"),
         );
     }
     found

@@ -387,7 +387,7 @@ pub(super) fn ascending(at: Timestamp) -> u64 {
     at.as_microsecond().cast_unsigned() ^ (1 << 63)
 }
 
-fn recent_key(id: ConversationId, updated_at: Timestamp) -> [u8; 24] {
+pub(super) fn recent_key(id: ConversationId, updated_at: Timestamp) -> [u8; 24] {
     let mut key = [0; 24];
     key[..8].copy_from_slice(&(!ascending(updated_at)).to_be_bytes());
     key[8..].copy_from_slice(id.as_bytes());

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::digest::sha256_hex;
-use super::error::StoreError;
-use crate::files::{durable, read_file};
+use super::error::{Loss, LostPart, StoreError};
+use crate::files::{durable, is_absence, read_file};
 
 /// A reference to a body, in place of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,14 +64,24 @@ impl Bodies {
         Ok(body)
     }
 
-    /// Reads a body and checks it against its hash.
-    pub(super) fn get(&self, body: &BodyRef) -> Result<String, StoreError> {
+    /// Reads a body and checks it against its hash. `member` is the part of the record that it holds.
+    pub(super) fn get(&self, body: &BodyRef, member: &str) -> Result<String, LostPart> {
         let path = self.path(body);
-        let content = read_file(&path).map_err(StoreError::io("read", &path))?;
-        if sha256_hex(&content) != body.sha256 {
-            return Err(StoreError::DamagedBody { path });
-        }
-        String::from_utf8(content).map_err(|_| StoreError::DamagedBody { path })
+        let loss = match read_file(&path) {
+            Ok(content) if sha256_hex(&content) == body.sha256 => match String::from_utf8(content) {
+                Ok(content) => return Ok(content),
+                Err(_) => Loss::Damaged,
+            },
+            Ok(_) => Loss::Damaged,
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Loss::Damaged,
+            Err(error) if is_absence(&error) => Loss::Missing,
+            Err(error) => Loss::Unreadable(error.into()),
+        };
+        Err(LostPart {
+            member: member.to_owned(),
+            path,
+            loss,
+        })
     }
 
     /// Removes bodies that are not in `named`, and returns how many. Leaves files that the store did not write.
@@ -144,7 +154,7 @@ mod tests {
         let bodies = Bodies::in_folder(folder.path().join("bodies"));
         let first = bodies.put(b"\"a long prompt\"").unwrap();
         assert_eq!(bodies.put(b"\"a long prompt\"").unwrap(), first);
-        assert_eq!(bodies.get(&first).unwrap(), "\"a long prompt\"");
+        assert_eq!(bodies.get(&first, "turn.prompt").unwrap(), "\"a long prompt\"");
         assert_eq!(fs::read_dir(folder.path().join("bodies")).unwrap().count(), 1);
     }
 
@@ -185,7 +195,7 @@ mod tests {
         let body = bodies.put(b"one").unwrap();
         fs::write(folder.path().join(&body.sha256), b"two").unwrap();
         bodies.put(b"one").unwrap();
-        assert_eq!(bodies.get(&body).unwrap(), "one");
+        assert_eq!(bodies.get(&body, "turn.prompt").unwrap(), "one");
     }
 
     #[test]
@@ -194,12 +204,10 @@ mod tests {
         let bodies = Bodies::in_folder(folder.path().to_owned());
         let body = bodies.put(b"one").unwrap();
         fs::write(folder.path().join(&body.sha256), b"two").unwrap();
-        assert!(matches!(bodies.get(&body), Err(StoreError::DamagedBody { .. })));
+        let loss = || bodies.get(&body, "turn.prompt").unwrap_err().loss;
+        assert!(matches!(loss(), Loss::Damaged));
         fs::remove_file(folder.path().join(&body.sha256)).unwrap();
-        assert!(matches!(
-            bodies.get(&body),
-            Err(StoreError::Io { action: "read", .. })
-        ));
+        assert!(matches!(loss(), Loss::Missing));
     }
 
     #[test]
@@ -220,7 +228,7 @@ mod tests {
         strangers.iter().for_each(|path| fs::write(path, "mine").unwrap());
         assert_eq!(bodies.sweep(&HashSet::from([kept.sha256.clone()])).unwrap(), 2);
         assert!(strangers.iter().all(|path| path.exists()) && !half.exists());
-        assert!(bodies.get(&kept).is_ok());
-        assert!(bodies.get(&dropped).is_err());
+        assert!(bodies.get(&kept, "turn.prompt").is_ok());
+        assert!(bodies.get(&dropped, "turn.prompt").is_err());
     }
 }

@@ -10,6 +10,32 @@ use thiserror::Error;
 use super::record::ResolvedBy;
 use crate::files::is_passing;
 
+/// A part of a record that cannot be read, because its body file cannot.
+#[derive(Clone, Debug, Error)]
+#[error("{member} in {}: {loss}", path.display())]
+pub struct LostPart {
+    /// The member of the record: `settings.systemPrompt`.
+    pub member: String,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub loss: Loss,
+}
+
+/// Why a body file cannot be read.
+#[derive(Clone, Debug, Error)]
+pub enum Loss {
+    /// There is no file.
+    #[error("the file is missing")]
+    Missing,
+    /// Its content does not match its name.
+    #[error("the file is damaged")]
+    Damaged,
+    /// It may be whole.
+    #[error("{0}")]
+    Unreadable(std::sync::Arc<io::Error>),
+}
+
 /// A read or a commit that failed.
 ///
 /// Cloneable, because one failed write can fail all commits of its group. The clones share the cause.
@@ -117,12 +143,9 @@ pub enum StoreError {
         /// The tree that holds it.
         space: &'static str,
     },
-    /// The content of a body file does not match its name.
-    #[error("the body {} does not match its name", path.display())]
-    DamagedBody {
-        /// The file.
-        path: PathBuf,
-    },
+    /// A body file cannot be read, and a part of a record with it.
+    #[error("cannot read {0}")]
+    LostBody(LostPart),
     /// A newer version wrote the record. It can be read, but not rewritten.
     #[error("conversation {id} was written by a newer version (record version {version})")]
     NewerRecord {
@@ -179,6 +202,14 @@ pub enum Lookup {
     Store(#[from] StoreError),
 }
 
+impl LostPart {
+    /// Whether it is this member of the record, or a part of that.
+    #[must_use]
+    pub fn is_of(&self, member: &str) -> bool {
+        self.member.split('.').next() == Some(member)
+    }
+}
+
 impl StoreError {
     /// The path that lacked disk space, if that was the cause.
     #[must_use]
@@ -203,7 +234,11 @@ impl StoreError {
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Io { source, .. } => is_passing(source),
+            Self::Io { source, .. }
+            | Self::LostBody(LostPart {
+                loss: Loss::Unreadable(source),
+                ..
+            }) => is_passing(source),
             Self::QueueFull => true,
             _ => self.is_of_database(),
         }
@@ -214,7 +249,7 @@ impl StoreError {
     pub fn is_of_reading(&self) -> bool {
         match self {
             Self::Io { action, .. } => matches!(*action, "read" | "open" | "list"),
-            Self::DamagedBody { .. } | Self::Unreadable { .. } => true,
+            Self::LostBody(_) | Self::Unreadable { .. } => true,
             _ => false,
         }
     }

@@ -14,17 +14,18 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::apply::{self, ConversationHeader, RequestKey};
-use super::error::{Lookup, StoreError};
+use super::error::{Lookup, LostPart, StoreError};
 use super::keyspace::{Keyspace, Space};
 use super::packed;
 use super::record::{
     ConversationRecord, IdText, ProcessRecord, RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy,
-    TranscriptRoot,
+    Salvaged, TranscriptRoot,
 };
 use super::shared::Shared;
 use super::summary::Summary;
 use super::value::Value;
 use super::{LOOK_STEP, Looked};
+use crate::chain::Chain;
 
 /// How many candidates an ambiguous name is reported with.
 const CANDIDATES_LIMIT: usize = 16;
@@ -43,6 +44,55 @@ impl Shared {
             "conversation",
             id.as_bytes(),
         )
+    }
+
+    pub(super) fn salvaged(&self, id: ConversationId) -> Result<Option<Salvaged>, StoreError> {
+        let keyspace = self.keyspace();
+        let _snapshot = self.snapshot();
+        self.salvaged_in(&keyspace, id)
+    }
+
+    /// The record as far as it can be read. A chain that is lost is replaced by an empty one that continues the lineage.
+    fn salvaged_in(&self, keyspace: &Keyspace, id: ConversationId) -> Result<Option<Salvaged>, StoreError> {
+        let Some(bytes) = keyspace.get(Space::Conversations, id.as_bytes())? else {
+            return Ok(None);
+        };
+        let value = Value::from_bytes("conversation", &bytes)?;
+        let (mut record, lost) = value.salvage::<ConversationRecord>("conversation", self.bodies.as_ref())?;
+        if let Some(chain) = lost.iter().find(|part| part.is_of("chain")) {
+            let lineage: Vec<LineageEntry> = self.entries_after(keyspace, id, 0, usize::MAX)?;
+            let chain =
+                Chain::from_parts(Vec::new(), &lineage).map_err(|_| StoreError::LostBody(chain.clone()))?;
+            record.chain = chain;
+        }
+        Ok(Some(Salvaged { record, lost }))
+    }
+
+    pub(super) fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
+        let Some(bodies) = &self.bodies else {
+            return Ok(Vec::new());
+        };
+        let mut found = Vec::new();
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            // The lock of the trees is not held while files are read.
+            let page = self.keyspace().page(Space::Conversations, from, LOOK_STEP)?;
+            for (_, bytes) in &page {
+                let value = Value::from_bytes("conversation", bytes)?;
+                let lost = value.lost("conversation", bodies)?;
+                if !lost.is_empty() {
+                    let header: ConversationHeader = value.read_header("conversation")?;
+                    if header.deleted_at.is_none() {
+                        found.push((header.id, lost));
+                    }
+                }
+            }
+            match page.into_iter().last() {
+                Some((key, _)) => last = Some(key),
+                None => return Ok(found),
+            }
+        }
     }
 
     pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
@@ -121,10 +171,9 @@ impl Shared {
                 space: Space::Recent.name(),
             };
             let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
-            let record = self
-                .record(&keyspace, Space::Conversations, "conversation", &key[8..])?
-                .ok_or_else(damaged)?;
-            page.push((RecentCursor(key), record));
+            let cursor = RecentCursor(key);
+            let salvaged = self.salvaged_in(&keyspace, cursor.id())?.ok_or_else(damaged)?;
+            page.push((cursor, salvaged.usable()?));
         }
         Ok(page)
     }
@@ -209,27 +258,37 @@ impl Shared {
     ) -> Result<Vec<LineageEntry>, StoreError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
-        let record: Option<ConversationRecord> =
-            self.record(&keyspace, Space::Conversations, "conversation", id.as_bytes())?;
-        let Some(record) = record else {
+        // The lineage is whole, whatever the record lacks.
+        let Some(Salvaged { record, .. }) = self.salvaged_in(&keyspace, id)? else {
             return Ok(Vec::new());
         };
+        let mut entries = self.entries_after(&keyspace, id, after_seq, limit)?;
+        for entry in &mut entries {
+            entry.in_chain = record.chain.contains(&entry.upstream_id);
+        }
+        Ok(entries)
+    }
+
+    fn entries_after(
+        &self,
+        keyspace: &Keyspace,
+        id: ConversationId,
+        after_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<LineageEntry>, StoreError> {
         let after = apply::lineage_key(id, after_seq);
-        packed::page(
-            &keyspace,
+        let found = packed::page(
+            keyspace,
             Space::Lineage,
             Bound::Excluded(&after),
             id.as_bytes(),
             limit,
-        )?
-        .into_iter()
-        .map(|(_, bytes)| {
+        )?;
+        let entries = found.into_iter().map(|(_, bytes)| {
             let value = Value::from_bytes("lineage entry", &bytes)?;
-            let mut entry: LineageEntry = value.read("lineage entry", self.bodies.as_ref())?;
-            entry.in_chain = record.chain.contains(&entry.upstream_id);
-            Ok(entry)
-        })
-        .collect()
+            value.read("lineage entry", self.bodies.as_ref())
+        });
+        entries.collect()
     }
 
     pub(super) fn request(

@@ -42,18 +42,19 @@ pub use commit::{
     COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
     UPSTREAM_ID_LIMIT_BYTES,
 };
-pub use error::{Lookup, StoreError};
+pub use error::{Lookup, Loss, LostPart, StoreError};
 pub use journal::BadRegion;
 pub use open::{OpenReport, RebuildReason, set_aside_in};
 pub use record::{
     Anchor, AnsweredInterrupt, Change, ConversationRecord, CutPrompt, LaterText, OpenRequest,
     PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported,
-    RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Sequence, TranscriptRoot, TurnPhase,
+    RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Salvaged, Sequence, TranscriptRoot, TurnPhase,
     WaitingPrompt,
 };
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;
 
+use crate::files::set_aside::{self, Unreadable};
 use apply::Mark;
 use body::Bodies;
 use commit::{Job, Writer};
@@ -206,6 +207,32 @@ impl Store {
     /// If the record, or a body that it references, cannot be read.
     pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
         self.reporting(self.shared.conversation(id))
+    }
+
+    /// Returns the record of a conversation without the parts that cannot be read, and those parts.
+    ///
+    /// # Errors
+    /// If the record cannot be read even without them.
+    pub fn salvaged(&self, id: ConversationId) -> Result<Option<Salvaged>, StoreError> {
+        self.reporting(self.shared.salvaged(id))
+    }
+
+    /// Returns the conversations, without deleted ones, that lack parts because body files cannot be read. Reads all bodies.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
+        self.reporting(self.shared.lost_parts())
+    }
+
+    /// Sets the damaged files of lost parts aside, before the conversation continues without those parts: nothing names
+    /// the files any more then, and a later start would remove them.
+    pub fn set_aside_lost(&self, lost: &[LostPart]) {
+        for part in lost.iter().filter(|part| matches!(part.loss, Loss::Damaged)) {
+            let why = Unreadable::Damaged("its content does not match its name".to_owned());
+            // A file that cannot be renamed stays, which is logged.
+            drop(set_aside::set_aside(&part.path, &why));
+        }
     }
 
     /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.

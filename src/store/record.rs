@@ -15,6 +15,7 @@ use bridge_protocol::{AgentName, ConversationId, ConversationRef, InterruptId, T
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::error::{LostPart, StoreError};
 use crate::chain::Chain;
 
 pub use continuation::{LaterText, PendingContinuation};
@@ -94,6 +95,15 @@ pub struct ConversationRecord {
     /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+}
+
+/// The record of a conversation as far as it can be read.
+#[derive(Clone, Debug)]
+pub struct Salvaged {
+    /// The record without those parts.
+    pub record: ConversationRecord,
+    /// What is left out; mostly nothing.
+    pub lost: Vec<LostPart>,
 }
 
 /// The set-up of a session, as the agent reports it.
@@ -451,6 +461,25 @@ impl ConversationRecord {
     }
 }
 
+impl Salvaged {
+    /// Returns the part without which the conversation is unknown, if it is lost: the chain names the sessions.
+    #[must_use]
+    pub fn essential(&self) -> Option<&LostPart> {
+        self.lost.iter().find(|part| part.is_of("chain"))
+    }
+
+    /// Returns the record if the chain is known.
+    ///
+    /// # Errors
+    /// If the chain is lost.
+    pub fn usable(self) -> Result<ConversationRecord, StoreError> {
+        match self.essential() {
+            Some(part) => Err(StoreError::LostBody(part.clone())),
+            None => Ok(self.record),
+        }
+    }
+}
+
 impl CutPrompt {
     /// Returns the earlier unsent prompt and this one as one prompt.
     #[must_use]
@@ -510,6 +539,12 @@ impl RecentCursor {
         let mut id = [0; 16];
         id.copy_from_slice(&self.0[8..]);
         ConversationId::from_bytes(id)
+    }
+
+    /// The position in front of everything that last changed at this time or before.
+    #[must_use]
+    pub fn before(at: Timestamp) -> Self {
+        Self(super::apply::recent_key(ConversationId::from_bytes([0; 16]), at))
     }
 
     /// Encodes the cursor as text.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::{Bodies, BodyRef};
-use super::error::StoreError;
+use super::error::{LostPart, StoreError};
 
 /// The largest value in the database, in bytes. sled moves a page above its own limit to a file that it never syncs,
 /// and a page holds up to 17 values.
@@ -94,31 +94,84 @@ impl Value {
         what: &'static str,
         bodies: Option<&Bodies>,
     ) -> Result<T, StoreError> {
-        let unreadable = StoreError::unreadable(what);
-        let (Some(folder), false) = (bodies, self.bodies.is_empty()) else {
-            return serde_json::from_str(self.record.get()).map_err(unreadable);
+        if self.bodies.is_empty() {
+            return serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what));
+        }
+        let (members, lost) = self.members(what, bodies)?;
+        match lost.into_iter().next() {
+            Some(lost) => Err(StoreError::LostBody(lost)),
+            None => parse(what, &members),
+        }
+    }
+
+    /// As [`Value::read`], without the parts whose bodies cannot be read. A structure that cannot be parsed without such a part
+    /// is left out as a whole.
+    pub(super) fn salvage<T: DeserializeOwned>(
+        &self,
+        what: &'static str,
+        bodies: Option<&Bodies>,
+    ) -> Result<(T, Vec<LostPart>), StoreError> {
+        if self.bodies.is_empty() {
+            return Ok((self.read(what, bodies)?, Vec::new()));
+        }
+        let (mut members, lost) = self.members(what, bodies)?;
+        let Some(first) = lost.first() else {
+            return Ok((parse(what, &members)?, lost));
         };
+        if let Ok(record) = parse(what, &members) {
+            return Ok((record, lost));
+        }
+        for part in &lost {
+            members.remove(part.member.split('.').next().unwrap_or_default());
+        }
+        match parse(what, &members) {
+            Ok(record) => Ok((record, lost)),
+            Err(_) => Err(StoreError::LostBody(first.clone())),
+        }
+    }
+
+    /// The members of the record with what moved to bodies, and the parts whose bodies cannot be read, which are
+    /// left out.
+    fn members(
+        &self,
+        what: &'static str,
+        bodies: Option<&Bodies>,
+    ) -> Result<(Members, Vec<LostPart>), StoreError> {
         let mut members: Members =
             serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what))?;
+        let mut lost = Vec::new();
+        let Some(folder) = bodies else {
+            return Ok((members, lost));
+        };
         for (pointer, body) in &self.bodies {
-            let content = RawValue::from_string(folder.get(body)?).map_err(StoreError::unreadable(what))?;
-            let mut names = pointer.split('/').skip(1);
-            match (names.next(), names.next()) {
-                (Some(name), None) => {
-                    members.insert(name.to_owned(), content);
+            let member = pointer.trim_start_matches('/').replace('/', ".");
+            let content = match folder.get(body, &member) {
+                Ok(content) => Some(RawValue::from_string(content).map_err(StoreError::unreadable(what))?),
+                Err(part) => {
+                    lost.push(part);
+                    None
                 }
-                (Some(name), Some(inner)) => {
+            };
+            match member.split_once('.') {
+                None => put(&mut members, member, content),
+                Some((name, inner)) => {
                     let outer = members.get(name).map_or("{}", |outer| outer.get());
                     let mut inside: Members =
                         serde_json::from_str(outer).map_err(StoreError::unreadable(what))?;
-                    inside.insert(inner.to_owned(), content);
+                    put(&mut inside, inner.to_owned(), content);
                     members.insert(name.to_owned(), raw(what, &inside)?);
                 }
-                (None, _) => {}
             }
         }
-        let whole = serde_json::to_string(&members).map_err(StoreError::unwritable(what))?;
-        serde_json::from_str(&whole).map_err(unreadable)
+        Ok((members, lost))
+    }
+
+    /// The parts whose bodies cannot be read.
+    pub(super) fn lost(&self, what: &'static str, bodies: &Bodies) -> Result<Vec<LostPart>, StoreError> {
+        match self.bodies.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(self.members(what, Some(bodies))?.1),
+        }
     }
 
     /// Parses some members of the record that never move because they are always small.
@@ -202,6 +255,19 @@ impl Value {
             limit_bytes: VALUE_LIMIT_BYTES,
         }
     }
+}
+
+/// Puts a member in its place, or removes it if it is lost.
+fn put(members: &mut Members, name: String, content: Option<Box<RawValue>>) {
+    match content {
+        Some(content) => members.insert(name, content),
+        None => members.remove(&name),
+    };
+}
+
+fn parse<T: DeserializeOwned>(what: &'static str, members: &Members) -> Result<T, StoreError> {
+    let whole = serde_json::to_string(members).map_err(StoreError::unwritable(what))?;
+    serde_json::from_str(&whole).map_err(StoreError::unreadable(what))
 }
 
 fn take_largest(members: &mut Members) -> Option<(String, Box<RawValue>)> {

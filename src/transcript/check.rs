@@ -10,6 +10,7 @@
 //! the transcript is there is asked of the caller.
 
 mod facts;
+mod findings;
 mod strange;
 mod unanswered;
 
@@ -26,7 +27,9 @@ use super::scan::{
     ELEMENTS_LIMIT, ELEMENTS_LIMIT_BYTES, LinePosition, PrunedLine, PrunedLines, PrunedRecord, Scanned,
 };
 use facts::{CHECK, MessageFacts};
-pub(super) use strange::{Strange, Stranges};
+pub(super) use findings::Findings;
+pub(super) use strange::Strange;
+use strange::Stranges;
 pub(super) use unanswered::unanswered;
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
@@ -66,17 +69,6 @@ pub struct Report {
     pub refusals: Vec<Finding>,
 }
 
-impl Report {
-    /// Adds a finding, the `number`th of its kind, counted from 1, unless that is one too many.
-    pub(super) fn add(&mut self, number: usize, line: u64, kind: FindingKind, detail: String) {
-        if number > FINDINGS_OF_A_KIND_LIMIT {
-            self.more += 1;
-        } else {
-            self.findings.push(Finding { line, kind, detail });
-        }
-    }
-}
-
 /// Checks the transcript of the session `upstream_id`, from its first byte on. `is_there` says whether a side file exists.
 ///
 /// # Errors
@@ -95,10 +87,8 @@ pub fn check(
         calls: HashMap::new(),
         are_calls_known: true,
         unasked: Vec::new(),
-        stranges: Stranges::default(),
         foreign: HashMap::new(),
-        told: HashMap::new(),
-        report: Report::default(),
+        findings: Findings::default(),
     };
     let mut lines = PrunedLines::new(reader, 0, &CHECK);
     while let Some(line) = lines.next_line()? {
@@ -153,20 +143,12 @@ struct Checker<'a, F> {
     are_calls_known: bool,
     /// The results of calls that were not seen before, by line and offset.
     unasked: Vec<(u64, u64)>,
-    stranges: Stranges,
     /// Where each other session was named first, and how often it was, by a hash of its id.
     foreign: HashMap<u64, (u64, u64, String)>,
-    told: HashMap<FindingKind, usize>,
-    report: Report,
+    findings: Findings,
 }
 
 impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
-    fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
-        let told = self.told.entry(kind).or_default();
-        *told += 1;
-        self.report.add(*told, line, kind, detail.into());
-    }
-
     fn line(&mut self, line: &PrunedLine<'_>) {
         let place = line.position;
         if line.is_too_long() {
@@ -175,19 +157,20 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                  fail to read it; {CALLS_UNTOLD}",
                 LINE_LIMIT_BYTES >> 20
             );
-            self.find(place.number, FindingKind::OversizedLine, detail);
+            self.findings
+                .add(place.number, FindingKind::OversizedLine, detail);
             self.are_calls_known = false;
             return;
         }
         match &line.what {
             Scanned::Record(record) => self.record(place, record),
             Scanned::Blank => {}
-            Scanned::Garbage if line.ended => self.find(
+            Scanned::Garbage if line.ended => self.findings.add(
                 place.number,
                 FindingKind::GarbageLine,
                 "not a record: a resume skips it, and its content is lost",
             ),
-            Scanned::Garbage => self.find(
+            Scanned::Garbage => self.findings.add(
                 place.number,
                 FindingKind::TornLine,
                 "ends within a record: the program that wrote it was stopped or still writes; a resume skips it and \
@@ -211,13 +194,14 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                  one",
                 quoted(&chain.uuid())
             );
-            self.find(place.number, FindingKind::DuplicateUuid, detail);
+            self.findings
+                .add(place.number, FindingKind::DuplicateUuid, detail);
         }
         let is_message = chain.is_message();
         // What a subagent says is none of the history.
         let strange = said.strange;
         if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, Strange::Kind(_))) {
-            self.stranges.add(place.number, strange, || {
+            self.findings.add_strange(place.number, strange, || {
                 let version = said.version?;
                 Some(format!("written by version {version} of the agent"))
             });
@@ -246,7 +230,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {CALLS_UNTOLD}",
             ELEMENTS_LIMIT_BYTES >> 20
         );
-        self.find(place.number, FindingKind::OversizedLine, detail);
+        self.findings
+            .add(place.number, FindingKind::OversizedLine, detail);
         self.are_calls_known = false;
     }
 
@@ -285,7 +270,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                     quoted(id)
                 ),
             };
-            self.find(place.number, FindingKind::MissingSideFile, detail);
+            self.findings
+                .add(place.number, FindingKind::MissingSideFile, detail);
         }
     }
 
@@ -294,7 +280,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         match selection.filter(|_| self.messages > 0) {
             Some(selection) => {
                 if selection.prompt_offsets().is_empty() {
-                    self.find(
+                    self.findings.add(
                         0,
                         FindingKind::NothingToResume,
                         "it contains no prompt, so there is no turn to continue",
@@ -302,7 +288,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 }
                 self.judge(&selection);
             }
-            None => self.find(
+            None => self.findings.add(
                 0,
                 FindingKind::NothingToResume,
                 "it contains no message of a conversation: an agent reports that the session does not exist",
@@ -319,13 +305,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "{say} session {session}: a transcript is found by the name of its file, but an agent may leave out such \
                  records; a copy under a new name must contain the new id"
             );
-            self.find(line, FindingKind::ForeignSessionId, detail);
+            self.findings.add(line, FindingKind::ForeignSessionId, detail);
         }
-        for (line, detail) in std::mem::take(&mut self.stranges).told() {
-            self.find(line, FindingKind::UnknownRecord, detail);
-        }
-        self.report.findings.sort_by_key(|finding| finding.line);
-        self.report
+        self.findings.into_report()
     }
 
     /// What can only be told at the end, when it is known which records a resume follows.
@@ -339,7 +321,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "a newer branch ends here, and a resume leaves out {messages} of it, although they are undamaged: it \
                  continues from the place that the agent recorded last in the file"
             );
-            self.find(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
+            self.findings
+                .add(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
         }
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
         let left = selection.left_offset().unwrap_or(0);
@@ -359,7 +342,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "a resume joins it to the previous record in the file, so only the records between them are lost"
             };
             let detail = format!("its parent {} is missing: {effect}", quoted(parent));
-            self.find(self.line_of(*offset), FindingKind::BrokenParent, detail);
+            self.findings
+                .add(self.line_of(*offset), FindingKind::BrokenParent, detail);
         }
         if let Some(first) = selection.offsets().first() {
             let begins_broken = missing.iter().any(|(offset, _)| offset == first);
@@ -372,7 +356,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                     ),
                 };
                 let detail = format!("the parents form a ring: {effect}");
-                self.find(self.line_of(offset), FindingKind::BrokenParent, detail);
+                self.findings
+                    .add(self.line_of(offset), FindingKind::BrokenParent, detail);
             } else if !begins_broken && !selection.cut_by_compaction() {
                 self.judge_beginning(*first);
             }
@@ -390,7 +375,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "it is on a branch that a resume does not follow"
             };
             let detail = format!("the tool {} was called and has no result: {effect}", call.tool);
-            self.find(call.line, FindingKind::ToolUseWithoutResult, detail);
+            self.findings
+                .add(call.line, FindingKind::ToolUseWithoutResult, detail);
         }
         for (line, offset) in std::mem::take(&mut self.unasked) {
             let effect = if selection.contains(offset) {
@@ -399,7 +385,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "it is on a branch that a resume does not follow"
             };
             let detail = format!("the result of a tool without an earlier call of that tool: {effect}");
-            self.find(line, FindingKind::ResultWithoutToolUse, detail);
+            self.findings.add(line, FindingKind::ResultWithoutToolUse, detail);
         }
     }
 
@@ -412,7 +398,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             "it has no parent, so the history begins here: a resume leaves out everything before it ({prompts} {})",
             if prompts == 1 { "prompt" } else { "prompts" }
         );
-        self.find(self.line_of(first), FindingKind::CutOff, detail);
+        self.findings
+            .add(self.line_of(first), FindingKind::CutOff, detail);
     }
 
     fn line_of(&self, offset: u64) -> u64 {

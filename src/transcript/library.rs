@@ -73,8 +73,6 @@ pub struct Library {
 pub struct Standing {
     /// How many prompts it holds, those of abandoned branches too.
     pub prompts: u64,
-    /// The uuid of the live branch's last message; none without chain records.
-    pub leaf: Option<String>,
     /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model
     /// ended, an error in place of one, or the mark of an interruption.
     pub turn_end: TurnEnd,
@@ -179,7 +177,6 @@ impl Library {
             let turn_end = volume.index.live_turn_end(reader);
             Ok(Standing {
                 prompts: volume.index.prompts(),
-                leaf: volume.index.live_uuid(),
                 turn_end: turn_end.map_err(TranscriptError::io("read", path))?,
                 bytes: volume.index.bytes(),
             })

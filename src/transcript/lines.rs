@@ -4,7 +4,7 @@
 //! one line at a time, up to a limit. Pure: it knows neither files nor what a line means.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Seek};
 
 /// The longest line that is held, in bytes. Prompts with pictures make lines of some tens of megabytes; what
 /// is longer than this is skipped like garbage, so that a damaged file cannot take the memory.
@@ -86,6 +86,16 @@ impl<R: BufRead> Lines<R> {
             }
         }
     }
+}
+
+/// Goes to an offset of a file. What the reader has read ahead is kept where the offset stands within it.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn go_to(reader: &mut impl Seek, offset: u64) -> io::Result<()> {
+    let at = reader.stream_position()?;
+    // Offsets in a file fit into an `i64`.
+    reader.seek_relative(offset.wrapping_sub(at).cast_signed())
 }
 
 /// A line without what may stand around its record: a byte order mark, NUL bytes (left by a file system after

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::BufReader;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,12 +188,8 @@ pub struct OpenBook {
     /// Where its messages stand.
     pub book: Arc<Book>,
     path: PathBuf,
-    reader: Near,
+    reader: BufReader<File>,
 }
-
-/// A file of which what was read ahead is kept when the next message stands within it, as most do.
-#[derive(Debug)]
-struct Near(BufReader<File>);
 
 impl OpenBook {
     /// A transcript that is open already, and where its messages stand.
@@ -201,7 +197,7 @@ impl OpenBook {
         Self {
             book,
             path: path.to_owned(),
-            reader: Near(BufReader::with_capacity(READ_BYTES, file)),
+            reader: BufReader::with_capacity(READ_BYTES, file),
         }
     }
 }
@@ -294,35 +290,6 @@ impl OpenTranscript for OpenBook {
 
     fn unknown(&self) -> u64 {
         self.book.unknown
-    }
-}
-
-impl Read for Near {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl BufRead for Near {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.0.fill_buf()
-    }
-
-    fn consume(&mut self, amount: usize) {
-        self.0.consume(amount);
-    }
-}
-
-impl Seek for Near {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let SeekFrom::Start(place) = to else {
-            return self.0.seek(to);
-        };
-        let by = i128::from(place) - i128::from(self.0.stream_position()?);
-        match i64::try_from(by) {
-            Ok(by) => self.0.seek_relative(by).map(|()| place),
-            Err(_) => self.0.seek(to),
-        }
     }
 }
 

@@ -611,6 +611,4 @@ impl Digits {
 }
 
 #[cfg(test)]
-pub(super) mod testing;
-#[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -472,3 +472,76 @@ async fn the_parameter_that_cannot_be_read_is_named() {
         assert_eq!(answer["error"]["data"]["parameter"], parameter, "{answer}");
     }
 }
+
+/// JSON that is nested this deeply.
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!("inside"), |inner, _| json!([inner]))
+}
+
+/// Agents cannot read a message that is nested more deeply than their parsers go, and answer it without its id.
+#[tokio::test]
+async fn parameters_that_are_nested_too_deeply_are_refused() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    let prompt = |levels| {
+        let block = json!({"type": "text", "text": "hi", "_meta": {"deep": nested(levels)}});
+        json!({"conversationId": id, "prompt": [block]})
+    };
+    let server = |levels| {
+        let server =
+            json!({"name": "m", "command": "/bin/true", "args": [], "env": [], "_meta": nested(levels)});
+        json!({"cwd": home.project(), "settings": {"mcpServers": [server]}})
+    };
+    let refusal = Refusal(-32602, "invalidParams", false);
+    for levels in [97, 130, 1_000] {
+        let data = raw.refused("conversation/prompt", prompt(levels), refusal).await;
+        assert_eq!(data["parameter"], "prompt");
+        let data = raw.refused("conversation/new", server(levels), refusal).await;
+        assert_eq!(data["parameter"], "settings");
+    }
+    let answer = raw.ask("conversation/prompt", prompt(96)).await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    let made = raw.ask("conversation/new", server(95)).await;
+    let made = made["result"]["conversation"]["id"].clone();
+    let answer = raw
+        .ask(
+            "conversation/prompt",
+            json!({"conversationId": made, "prompt": "hi"}),
+        )
+        .await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+}
+
+/// An agent that cannot read a line knows no id for its error. The last line was a prompt, and there is nothing else to mean.
+#[tokio::test]
+async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let (daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "scripted").await;
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "recursion limit exceeded"}});
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": format!("{error}\nhold")});
+    let answer = raw.ask("conversation/prompt", prompt).await;
+    assert!(
+        answer["error"].is_object() || answer["result"]["stopReason"] == "failed",
+        "{answer}"
+    );
+    assert!(
+        answer.to_string().contains("recursion limit exceeded"),
+        "{answer}"
+    );
+
+    // An agent that has begun has read its prompt: something else is meant.
+    let update =
+        json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "begun"}});
+    let update = json!({"sessionId": "S", "update": update});
+    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": update});
+    let script = format!("{}\n{error}\nhold", update.to_string().replace("\"S\"", "$S"));
+    let (request, _) = raw.run(id, &script).await;
+    raw.event("update").await;
+    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
+    app.ask("conversation/cancel", id).await;
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
+}

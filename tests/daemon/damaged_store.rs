@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::error_words::check_start;
 use crate::home::Home;
-use crate::support::App;
+use crate::support::{App, Refusal};
 use crate::test_programs;
 
 /// All files of the store and what is in them, without what each start writes.
@@ -416,5 +416,87 @@ async fn a_journal_and_a_database_that_went_different_ways_are_merged() {
         let aside = fs::read(home.data().join("journal.damaged-1")).unwrap();
         assert!(aside == journal, "{title}");
         assert!(home.data().join("store.damaged-1").exists(), "{title}");
+    }
+}
+
+/// A file of the store that is missing, damaged or unreadable takes a part of one conversation with it. All others stay
+/// as they are, and that one is named, continues without the part where it can, and can be deleted.
+#[tokio::test]
+async fn a_lost_part_of_one_conversation_is_reported_and_hides_no_other() {
+    type Damage = fn(&Path);
+    let table: [(&str, Damage); 2] = [
+        ("missing", |path| fs::remove_file(path).unwrap()),
+        ("damaged", |path| fs::write(path, "something else").unwrap()),
+    ];
+    for (what, damage) in table {
+        let home = Home::new();
+        let (daemon, app) = home.opened().await;
+        let with = json!({"title": "hit", "settings": {"systemPrompt": "be brief ".repeat(3_000)}});
+        let hit = app.make_with(&home.project(), with.clone()).await.id;
+        app.send(hit, "one").await;
+        let doomed = app.make_with(&home.project(), with).await.id;
+        let other = app.begun(&home.project(), &["one"]).await;
+        let before = ids(&app).await;
+        drop((app, daemon));
+        let bodies = files(&home.data().join("bodies"));
+        let [path] = &bodies.keys().collect::<Vec<_>>()[..] else {
+            panic!("{:?}", bodies.keys())
+        };
+        damage(path);
+        let name = path.to_str().unwrap();
+
+        let (daemon, app) = home.opened().await;
+        assert_eq!(ids(&app).await, before, "{what}");
+        let page = app
+            .call("conversation/list", json!({"query": "hit"}))
+            .await
+            .unwrap();
+        for listed in page["conversations"].as_array().unwrap() {
+            assert_eq!(listed["state"], "failed", "{what}: {listed}");
+            assert!(listed["failure"].as_str().unwrap().contains(name), "{listed}");
+            assert_eq!(listed["title"], "hit");
+        }
+        let mut raw = daemon.raw().await;
+        let this = json!({"conversationId": hit});
+        let refusal = Refusal(1015, "storeFailed", false);
+        raw.refused("conversation/get", this.clone(), refusal).await;
+        let found = app
+            .call("conversation/resolve", json!({"name": hit}))
+            .await
+            .unwrap();
+        assert_eq!(found["conversation"]["state"], "failed");
+        assert_eq!(
+            app.messages(hit).await.len(),
+            2,
+            "{what}: its history can be read"
+        );
+        assert_eq!(app.remembered(other).await, ["one"], "{what}");
+        let reported = |all: Vec<Diagnostic>| {
+            let of_path = all.into_iter().filter(|one| one.subject.as_deref() == Some(name));
+            let errors = of_path.filter(|one| one.severity == Severity::Error && one.next_step.is_some());
+            errors
+                .map(|one| one.data["conversationId"].clone())
+                .collect::<Vec<_>>()
+        };
+        let mut named = reported(diagnosed(&app).await);
+        named.sort_by_key(ToString::to_string);
+        let mut expected = [json!(hit), json!(doomed)];
+        expected.sort_by_key(ToString::to_string);
+        assert_eq!(named, expected, "{what}");
+
+        app.send(hit, "two").await;
+        assert_eq!(app.remembered(hit).await, ["one", "two"], "{what}");
+        let now = app.get(hit).await;
+        assert_eq!((now.failure, now.settings.system_prompt), (None, None), "{what}");
+        app.ask("conversation/delete", doomed).await;
+        let mut left = ids(&app).await;
+        left.sort();
+        let mut expected = vec![hit.to_string(), other.to_string()];
+        expected.sort();
+        assert_eq!(left, expected, "{what}");
+        assert!(reported(diagnosed(&app).await).is_empty(), "{what}");
+        let kept = files(&home.data().join("bodies"));
+        let is_kept = kept.values().any(|content| content == b"something else");
+        assert_eq!(is_kept, what == "damaged", "nothing is deleted");
     }
 }

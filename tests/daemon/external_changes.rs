@@ -479,7 +479,12 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
 
 /// How long a file of the daemon's may get; its agents keep the room that they began with.
 pub(crate) fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    limit_files_of(daemon.pid(), length);
+}
+
+/// The same of any process.
+pub(crate) fn limit_files_of(pid: u32, length: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
     let limit = Rlimit {
         current: length,
         maximum: None,
@@ -522,6 +527,44 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     );
     assert_eq!(app.remembered(id).await.len(), 3);
     assert_eq!(app.chain(id).await.len(), 1);
+}
+
+/// The caller heard the end of a turn of which the disk took nothing. The transcript has it, so the next life says the same.
+#[tokio::test]
+async fn a_turn_whose_end_found_no_room_has_the_same_end_after_a_kill() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let mut raw = daemon.raw().await;
+    raw.subscribe(id).await;
+    let prompt = json!({"conversationId": id, "prompt": ASKS, "requestId": "key"});
+    let request = raw.send("conversation/prompt", prompt.clone()).await;
+    let raised = raw.event("interruptRaised").await;
+    let interrupt = raised["interrupt"]["id"].clone();
+    let running = Asking { request, interrupt };
+    let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+    limit_files(&daemon, Some(journal));
+    let told = allow(&app, &mut raw, id, running).await;
+    assert_eq!(told["stopReason"], "end_turn");
+    let transcript = home.transcript_of(&app, id).await;
+    daemon.kill();
+    // Claude Code notes why a message ended; the built-in agent does not.
+    let text = fs::read_to_string(&transcript).unwrap();
+    let last = "\"content\":[{\"text\":\"I did\"";
+    assert!(text.contains(last), "{text}");
+    let ended = text.replace(last, &format!("\"stop_reason\":\"end_turn\",{last}"));
+    fs::write(&transcript, ended).unwrap();
+
+    let (_daemon, app) = home.opened().await;
+    let after = app.get(id).await;
+    assert_eq!((after.state, after.cut_short), (ConversationState::Idle, false));
+    let again = app.call("conversation/prompt", prompt).await.unwrap();
+    assert_eq!(again["stopReason"], "end_turn", "{again}");
+    assert_eq!(again["turnId"], told["turnId"]);
+    assert_eq!(again.get("failure"), None, "{again}");
+    assert_eq!(app.chain(id).await[0].turns, 2);
+    assert_eq!(app.remembered(id).await, ["one", ASKS]);
+    assert_eq!(app.get(id).await.interrupts, []);
 }
 
 /// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves

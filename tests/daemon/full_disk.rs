@@ -7,9 +7,10 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
-use super::external_changes::limit_files;
+use super::external_changes::{limit_files, limit_files_of};
 use crate::carrying::files_below;
 use crate::home::{Daemon, Home};
+use crate::support::Refusal;
 
 /// Leaves the daemon no room for a line in its journal.
 fn fill(daemon: &Daemon<'_>) {
@@ -101,4 +102,41 @@ async fn a_repair_whose_answer_could_not_be_recorded_leaves_no_copy() {
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.call("transcript/check", repair).await.unwrap(), answer);
     assert_eq!(files_below(&projects).len(), before.len() + 1);
+}
+
+/// A fork for which there is no room names the file and can be tried again, whether its agent or the daemon makes the copy.
+#[tokio::test]
+async fn a_fork_without_room_for_its_copy_can_be_tried_again() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "[[stream 1000 0]]"]).await;
+    let at = app.checkpoints(id).await[1].id.clone();
+    let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+    let transcript = home.transcript_of(&app, id).await;
+    let limit = journal + 32_000;
+    assert!(fs::metadata(&transcript).unwrap().len() > limit);
+    limit_files(&daemon, Some(limit));
+    limit_files_of(home.only_agent(), Some(limit));
+    let mut raw = daemon.raw().await;
+    let folder = transcript.parent().unwrap().to_str().unwrap();
+    for fork in [json!({"at": at}), json!({})] {
+        for in_place in [true, false] {
+            let mut fork = fork.clone();
+            fork["conversationId"] = json!(id);
+            fork["inPlace"] = json!(in_place);
+            let answer = raw.ask("conversation/fork", fork.clone()).await;
+            Refusal(1015, "storeFailed", true).check(&answer, "a fork without room");
+            assert!(
+                answer["error"]["message"].as_str().unwrap().contains(folder),
+                "{answer}"
+            );
+        }
+    }
+    limit_files(&daemon, None);
+    // The system has ended the first one, and another was started with the limit.
+    for agent in home.agents() {
+        limit_files_of(agent, None);
+    }
+    assert_eq!(app.remembered(id).await[0], "one");
+    app.fork(id, false).await.unwrap();
 }

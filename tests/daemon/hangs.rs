@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::gate::Gate;
 use crate::home::{Daemon, wait_for_end};
-use crate::support::{App, Events, words_of};
+use crate::support::{App, Events, Refusal, words_of};
 
 /// A cancel that is not heeded is soon past its deadline; opening a session may take as long as ever.
 const IMPATIENT: &str = "[limits]\ncancel_grace_ms = 200\n";
@@ -191,4 +191,40 @@ async fn words_of_turns(events: &mut Events, turns: usize) -> Vec<String> {
         }));
     }
     words
+}
+
+/// Beside a move, files may be in neither place. What needs them can be tried again when the move is done.
+#[tokio::test]
+async fn a_backup_and_an_export_beside_a_move_are_busy() {
+    let (home, gate) = Gate::home_with(PATIENT);
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let head = app.get(id).await.head.unwrap();
+    let new = home.folder_named("other");
+    gate.hold("session/close");
+    let mut mover = daemon.raw().await;
+    let moving = mover
+        .send("conversation/move", json!({"conversationId": id, "cwd": new}))
+        .await;
+    gate.wait_until_held();
+    let mut raw = daemon.raw().await;
+    let bundle = home.path().join("bundle.zip");
+    let calls = [
+        ("transcript/keep", json!({"conversationId": id})),
+        ("transcript/keep", json!({"upstreamId": head})),
+        (
+            "conversation/export",
+            json!({"conversationId": id, "format": "bundle", "path": bundle}),
+        ),
+    ];
+    for (method, params) in &calls {
+        raw.refused(method, params.clone(), Refusal(1003, "busy", true))
+            .await;
+    }
+    gate.open();
+    let moved = mover.answer(moving).await;
+    assert_eq!(moved["result"]["moved"], 1, "{moved}");
+    for (method, params) in calls {
+        app.call(method, params).await.unwrap();
+    }
 }

@@ -132,6 +132,8 @@ mod trusting;
 mod undone_trees;
 mod unended_sessions;
 mod uninstalled;
+#[cfg(target_os = "linux")]
+mod unresponsive_folders;
 pub(crate) mod watching;
 mod wire_rules;
 mod wrong_state;

@@ -178,3 +178,47 @@ async fn a_dot_is_the_conversation_last_used_in_the_folder_else_the_newest() {
     assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"version\":1,");
     assert_eq!(reported(&app, &home.data()).await, [aside]);
 }
+
+/// A change of a conversation as a daemon wrote it whose clock was far ahead.
+fn in_the_future(line: &str) -> String {
+    const UPDATED: &str = "\"updatedAt\":\"";
+    let (head, change) = line.split_once("\"change\":").unwrap();
+    let change = change.strip_suffix('}').unwrap();
+    let at = change.find(UPDATED).unwrap() + UPDATED.len();
+    let change = format!("{}2999{}", &change[..at], &change[at + 4..]);
+    let sequence = serde_json::from_str::<Value>(line).unwrap()["seq"]
+        .as_u64()
+        .unwrap();
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&sequence.to_be_bytes());
+    sum.update(change.as_bytes());
+    let (before, _) = head.split_once("\"sum\":").unwrap();
+    format!("{before}\"sum\":\"{:08x}\",\"change\":{change}}}", sum.finalize())
+}
+
+/// What was changed while the clock was ahead is not newer than what was changed since.
+#[tokio::test]
+async fn the_newest_of_a_folder_is_none_with_a_time_in_the_future() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let ahead = app.make(&home.project()).await;
+    let newest = app.make(&home.project()).await;
+    drop((app, daemon));
+    let journal = home.data().join("journal.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let lines = text.lines().map(|line| match line.contains(&ahead.to_string()) {
+        true => in_the_future(line) + "\n",
+        false => format!("{line}\n"),
+    });
+    std::fs::write(&journal, lines.collect::<String>()).unwrap();
+    std::fs::remove_dir_all(home.data().join("store")).unwrap();
+
+    let (_daemon, app) = home.opened().await;
+    assert!(app.get(ahead).await.updated_at > app.get(newest).await.updated_at);
+    let here = json!({"name": ".", "cwd": home.project()});
+    let found = app.call("conversation/resolve", here.clone()).await.unwrap();
+    assert_eq!(found["conversation"]["id"], json!(newest));
+    app.ask("conversation/delete", newest).await;
+    let found = app.call("conversation/resolve", here).await.unwrap();
+    assert_eq!(found["conversation"]["id"], json!(ahead), "there is no other");
+}

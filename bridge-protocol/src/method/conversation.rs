@@ -253,7 +253,7 @@ methods! {
     /// a `path` the answer itself contains them, as far as an answer can. As `bundle`: what `conversation/import` reads,
     /// with the agents' transcripts, as of the call.
     "conversation/export" => Export(conversation) -> ExportAnswer,
-    [Conflict, Unsupported, TranscriptDamaged] {
+    [Busy, Conflict, Unsupported, TranscriptDamaged] {
         /// What to write. Default: `json`.
         format: ExportFormat = default,
         /// The file to create: an absolute path of a file that does not exist. Default: with `json` none, the answer

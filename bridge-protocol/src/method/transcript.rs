@@ -52,7 +52,7 @@ methods! {
     /// folder, as far as they are not copied yet, and returns the size of each copy. Names nothing: copies nothing, and
     /// returns the size of all copies together. Works even where `[keep]` is disabled.
     "transcript/keep" => Keep() -> KeepAnswer,
-    [NotFound, Ambiguous, Unsupported, TranscriptDamaged, StoreFailed] {
+    [NotFound, Ambiguous, Busy, Unsupported, TranscriptDamaged, StoreFailed] {
         /// The session, by the agent's own id. Default: the sessions of `conversationId`.
         upstream_id: Option<UpstreamId>,
         /// The conversation. Default: the session `upstreamId`; without either, nothing is copied.

@@ -12,7 +12,9 @@ use tokio::sync::oneshot;
 use super::{Attachment, Handle, MAX_CALLS_IN_FLIGHT};
 use crate::agent::envelope::{Envelope, Line};
 use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, Pushed};
-use crate::agent::message::{AgentError, CallError, INTERNAL_ERROR, MethodName, RawId, RequestId, method};
+use crate::agent::message::{
+    AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId, method,
+};
 use crate::agent::process::Death;
 
 /// How many lines are stashed for unknown handles. An agent may mention a session before it answers the request for
@@ -79,6 +81,8 @@ pub(super) struct Routes {
     death: Option<Arc<Death>>,
     /// How many prompts were unanswered at the death.
     prompts_at_death: usize,
+    /// The last line that was sent, if it was a request and the agent has sent nothing since.
+    last_sent: Option<RequestId>,
     /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
     failing: Option<i64>,
 }
@@ -94,6 +98,7 @@ impl Routes {
         if self.waiters.len() >= MAX_CALLS_IN_FLIGHT {
             return Err(CallError::TooManyCalls);
         }
+        self.last_sent = Some(request);
         self.waiters.insert(
             request,
             Waiter {
@@ -102,6 +107,11 @@ impl Routes {
             },
         );
         Ok(())
+    }
+
+    /// Records that another line than a request was sent.
+    pub(super) fn sent_other(&mut self) {
+        self.last_sent = None;
     }
 
     pub(super) fn awaits(&self, request: RequestId) -> bool {
@@ -161,6 +171,7 @@ impl Routes {
 
     /// Passes a notification on. Returns how many entries are queued in its inbox.
     pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
+        self.last_sent = None;
         let Some(route) = self.routes.get(handle) else {
             self.stash(handle, method, line);
             return 0;
@@ -215,6 +226,7 @@ impl Routes {
         method: MethodName,
         line: &Envelope<'_>,
     ) -> Result<(), Refusal> {
+        self.last_sent = None;
         if self.agent_requests.contains_key(&id) {
             return Err(Refusal::Duplicate);
         }
@@ -281,7 +293,12 @@ impl Routes {
 
     /// Passes a response of the agent to its waiter.
     pub(super) fn response(&mut self, line: &Envelope<'_>) {
-        let waiter = line.id().and_then(RequestId::from_raw).and_then(|request| {
+        let request = match line.id() {
+            Some("null") if line.error().is_some_and(is_of_an_unread_line) => self.only_sent(),
+            id => id.and_then(RequestId::from_raw),
+        };
+        self.last_sent = None;
+        let waiter = request.and_then(|request| {
             let waiter = self.waiters.remove(&request)?;
             Some((request, waiter))
         });
@@ -307,6 +324,14 @@ impl Routes {
         let opened = opened.filter(|_| outcome.is_ok());
         let in_company = method.as_str() == method::SESSION_PROMPT && self.may_share_cause(&outcome);
         self.answer(request, pending, outcome, opened, in_company);
+    }
+
+    /// The request that an error without an id answers: an agent that cannot read a line does not know the line's id. Only
+    /// the last line can be meant, if the agent has sent nothing since, has no other request to answer and no other session.
+    /// A request that did arrive must not be taken for one that did not.
+    fn only_sent(&self) -> Option<RequestId> {
+        let is_only = self.waiters.len() == 1 && self.routes.len() <= 1;
+        self.last_sent.filter(|request| is_only && self.awaits(*request))
     }
 
     /// Whether other prompts may have failed for the same reason; see [`Incoming::Response`].
@@ -501,6 +526,11 @@ impl Routes {
             }
         }
     }
+}
+
+/// Whether an error says that the agent could not read a line.
+fn is_of_an_unread_line(error: &str) -> bool {
+    matches!(AgentError::from_raw(error).code, PARSE_ERROR | INVALID_REQUEST)
 }
 
 fn push_unique(inboxes: &mut Vec<InboxSender>, inbox: &InboxSender) {

@@ -66,7 +66,7 @@ fn each_restored_session_is_marked_with_what_it_lacks() {
         .archive
         .restore(codex(), &key, None, advice, &mut |_, _| Ok(()));
     assert_eq!(restored.unwrap().len(), 2);
-    let lacking = [PARENT, CHILD].map(|id| place.archive.unreported(&place.key(id)));
+    let lacking = [PARENT, CHILD].map(|id| place.archive.unreported(&place.key(id)).unwrap());
     assert_eq!(lacking, [1, 3].map(|turns| Some(MissingTurns::Known(turns))));
     assert!(!codex().is_gone(&place.root, CHILD));
 }

@@ -129,9 +129,12 @@ fn an_unknown_number_of_turns_is_reported_as_unknown() {
         .archive
         .restore(claude(), &key, None, advice, &mut |_, _| Ok(()));
     restored.unwrap();
-    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Unknown));
+    assert_eq!(
+        place.archive.unreported(&key).unwrap(),
+        Some(MissingTurns::Unknown)
+    );
     place.archive.note_reported(&key).unwrap();
-    assert_eq!(place.archive.unreported(&key), None);
+    assert_eq!(place.archive.unreported(&key).unwrap(), None);
     let marks = place.archive.mark(&key).unwrap();
     let left = fs::read_dir(marks.parent().unwrap()).unwrap();
     assert_eq!(left.count(), 0, "it was not damaged");

@@ -212,7 +212,7 @@ fn what_was_not_reported_stays_until_it_is() {
     let place = Place::new();
     let (path, _) = packed(&place);
     let key = place.key("s");
-    let unreported = || place.archive.unreported(&key);
+    let unreported = || place.archive.unreported(&key).unwrap();
     let restored = |turns| {
         fs::remove_file(&path).unwrap();
         place.restore_lacking("s", turns, &mut |_, _| {
@@ -254,7 +254,10 @@ fn the_longest_ids_are_marked_too() {
         restored.map(|paths| paths.len())
     };
     assert_eq!(restore(&id).unwrap(), 1);
-    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Known(2)));
+    assert_eq!(
+        place.archive.unreported(&key).unwrap(),
+        Some(MissingTurns::Known(2))
+    );
     let invalid = restore(&"i".repeat(250));
     assert!(
         matches!(invalid, Err(TranscriptError::InvalidId { .. })),
@@ -264,9 +267,12 @@ fn the_longest_ids_are_marked_too() {
     let mark = place.archive.mark(&key).unwrap();
     fs::remove_file(&mark).unwrap();
     fs::create_dir(&mark).unwrap();
-    assert_eq!(place.archive.unreported(&key), Some(MissingTurns::Unknown));
+    assert_eq!(
+        place.archive.unreported(&key).unwrap(),
+        Some(MissingTurns::Unknown)
+    );
     place.archive.note_reported(&key).unwrap();
-    assert_eq!(place.archive.unreported(&key), None);
+    assert_eq!(place.archive.unreported(&key).unwrap(), None);
     // As is a folder of copies.
     fs::write(place.folder(&id).join(LIST), "garbage").unwrap();
     place.pack(&id, &path);
@@ -292,7 +298,7 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     let place = Place::new();
     let (path, _) = packed(&place);
     let key = place.key("s");
-    let unreported = || place.archive.unreported(&key);
+    let unreported = || place.archive.unreported(&key).unwrap();
     for (turns, before, fails, after) in [
         (2, None, true, None),
         (2, None, false, Some(MissingTurns::Known(2))),

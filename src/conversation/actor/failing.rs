@@ -1,61 +1,21 @@
 //! Recovery from a panic in the task of a conversation. Subscribers are notified that the conversation failed, and the
-//! task restarts from the record on disk with the same subscribers and the same mailbox. After repeated panics the
-//! conversation refuses calls for a while.
+//! task restarts from the record on disk with the same subscribers and the same mailbox.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use jiff::SignedDuration;
-use tokio::time::{Instant, sleep_until};
 
-use crate::conversation::effect::{Call, Input};
-use crate::conversation::error::ConversationError;
+use crate::conversation::effect::Input;
 use crate::conversation::registry::panic_text;
-use crate::conversation::services::now;
 use crate::conversation::upstream::UncommittedCopy;
 use crate::transcript::moving::Moving;
 
-use super::{Actor, Job, Message};
+use super::{Actor, Job};
 
-/// How many panics within [`FAULTS_WITHIN`] make a conversation refuse calls: one that panics at each message would otherwise
-/// restart endlessly, and one that panics without any message would keep a thread busy.
-pub(in crate::conversation) const FAULTS_LIMIT: usize = 5;
-
-/// See [`FAULTS_LIMIT`].
-const FAULTS_WITHIN: Duration = Duration::from_secs(60);
-
-/// How long a conversation refuses calls then.
-pub(in crate::conversation) const REFUSES_FOR: Duration = Duration::from_secs(60);
-
-/// The latest panics of a conversation's task.
-#[derive(Default)]
-pub(super) struct Faults(VecDeque<Instant>);
-
-impl Faults {
-    /// Adds one. Returns whether there were too many in a short time.
-    pub(super) fn add(&mut self, at: Instant) -> bool {
-        self.0
-            .retain(|earlier| at.saturating_duration_since(*earlier) < FAULTS_WITHIN);
-        self.0.push_back(at);
-        if self.0.len() < FAULTS_LIMIT {
-            return false;
-        }
-        self.0.pop_front();
-        true
-    }
-}
-
-/// Until when calls were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// Until the time was over.
-    Enough,
-    /// Until the daemon stopped.
-    UntilStop,
-}
+/// How often a task that panics begins anew at most: one that panics without any message would otherwise keep a thread busy.
+pub(super) const BEGINS_ANEW_EVERY: Duration = Duration::from_secs(1);
 
 /// Why something panicked, if it did.
 pub(super) async fn fault_of(work: impl Future<Output = ()>) -> Option<String> {
@@ -64,63 +24,6 @@ pub(super) async fn fault_of(work: impl Future<Output = ()>) -> Option<String> {
 }
 
 impl Actor {
-    /// Refuses calls because there were too many panics, the last of them for this reason. Subscribers are accepted.
-    pub(super) async fn refuse_for_a_while(&mut self, why: &str) -> Refused {
-        let id = self.id();
-        tracing::error!(
-            conversation = %id, why, seconds = REFUSES_FOR.as_secs(),
-            "the task of a conversation failed too often; its calls are refused for a while"
-        );
-        let until = Instant::now() + REFUSES_FOR;
-        let wall_clock = SignedDuration::try_from(REFUSES_FOR).unwrap_or_default();
-        let retry_at = now().saturating_add(wall_clock).unwrap_or_else(|_| now());
-        loop {
-            let message = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Refused::UntilStop,
-                () = sleep_until(until) => return Refused::Enough,
-                message = self.mailbox.recv() => message,
-            };
-            match message {
-                // The registry is gone, and with it the daemon.
-                None => return Refused::UntilStop,
-                // It ends what a tree move began, which must not last until the daemon restarts.
-                Some(Message::Call { call, request, reply }) if matches!(*call, Call::Release) => {
-                    let releasing = async { self.message(Message::Call { call, request, reply }) };
-                    if let Some(why) = fault_of(releasing).await {
-                        tracing::error!(conversation = %id, why, "a conversation could not be released");
-                    }
-                }
-                Some(Message::Call { reply, .. }) => {
-                    let why = why.to_owned();
-                    let error = ConversationError::Faulty { id, why, retry_at };
-                    // A caller that hung up needs no answer.
-                    let _gone = reply.send(Err(error));
-                }
-                Some(Message::Subscribe { subscriber, after }) => {
-                    let subscribing = async { self.subscribe(subscriber, after.as_ref()) };
-                    if let Some(why) = fault_of(subscribing).await {
-                        tracing::error!(conversation = %id, why, "a subscriber could not be added");
-                    }
-                }
-                // Dropping the place frees it for another conversation.
-                Some(Message::Due(_)) => self.services.wakings.set(id, Some(retry_at)),
-                Some(Message::TakeOver(_, session)) => {
-                    self.closed.close(*session, false, Duration::ZERO);
-                }
-                Some(Message::Grown(growth)) => {
-                    // Nothing reports it again.
-                    let reporting = async { self.grown(*growth) };
-                    if let Some(why) = fault_of(reporting).await {
-                        tracing::error!(conversation = %id, why, "a change of the transcript could not be reported");
-                    }
-                }
-                // The caller gets none.
-                Some(Message::Snapshot(_)) => {}
-            }
-        }
-    }
-
     /// Begins anew after a panic, which happened for this reason. How far its work had come is unknown, so that only what is
     /// on disk counts.
     pub(super) async fn begin_anew(&mut self, why: &str) {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::agent::catalog::AgentEntry;
 use crate::conversation::disk;
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::history::{History, Kept, KeptEnd, Spot};
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
@@ -257,7 +257,10 @@ pub(super) fn not_cut(error: &TranscriptError) -> ConversationError {
         TranscriptError::Io { source, .. } if source.kind() == ErrorKind::Unsupported => {
             ConversationError::Unsupported(why)
         }
-        TranscriptError::Io { .. } => ConversationError::StoreFailed(why.into()),
+        TranscriptError::Io { .. } => ConversationError::StoreFailed(StoreFailure {
+            is_passing: error.is_passing(),
+            ..why.into()
+        }),
         _ => ConversationError::AgentError {
             message: why,
             upstream: None,

@@ -7,18 +7,25 @@ use crate::archive::{MissingTurns, Unpacked};
 use crate::conversation::disk;
 use crate::conversation::keeping::key;
 use crate::conversation::services::Services;
+use crate::transcript::TranscriptError;
 
 /// The acknowledged turns that the file of a link lacks, for readers that report the present state and wait for no agent.
 /// Turns that the user went back behind are still in the file, and branches are not losses. None if no file can be read,
 /// which is reported separately. If the file is missing, `kept` is its backup.
 ///
 /// Of a command that its adapter answers by itself Codex may keep no record, so that a rollout never proves a loss.
+///
+/// # Errors
+/// As [`Archive::unreported`](crate::archive::Archive::unreported).
 pub(in crate::conversation) fn behind(
     services: &Services,
     link: &Link,
     kept: Option<&Unpacked>,
-) -> Option<HistoryGap> {
-    let (agents, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
+) -> Result<Option<HistoryGap>, TranscriptError> {
+    let listed = services.catalog.get(&link.agent);
+    let Some((agents, format)) = listed.and_then(|entry| entry.listed_transcripts()) else {
+        return Ok(None);
+    };
     let root = kept.map_or(agents, Unpacked::root);
     let ran = link.turns.saturating_add(link.carried_turns);
     let dialect = format.dialect();
@@ -29,12 +36,13 @@ pub(in crate::conversation) fn behind(
             (gone, "are lost, not whole, or not written yet")
         }
         None => {
-            let open = dialect.open(session, None).ok()?;
             // What is missing before it is told for itself, and nobody knows how many turns that were.
-            if open.begins_elsewhere() {
-                return None;
-            }
-            let gone = ran.saturating_sub(open.turns_recorded_at_most()?);
+            let open = dialect.open(session, None).ok();
+            let open = open.filter(|open| !open.begins_elsewhere());
+            let Some(recorded) = open.and_then(|open| open.turns_recorded_at_most()) else {
+                return Ok(None);
+            };
+            let gone = ran.saturating_sub(recorded);
             (
                 gone,
                 "are lost, not written yet, or were commands that the agent does not record",
@@ -44,32 +52,45 @@ pub(in crate::conversation) fn behind(
     if kept.is_some_and(|kept| kept.holds(link.upstream_id.as_str())) {
         // The file alone may not show it: turns that were cancelled stand in it too.
         let key = key(agents, &link.upstream_id);
-        let later = services.keeper.archive.turns_behind(&key, ran);
-        match later.unwrap_or_default() {
+        let later = match services.keeper.archive.turns_behind(&key, ran) {
+            Err(error) if error.is_passing() => return Err(error),
+            later => later.unwrap_or_default(),
+        };
+        match later {
             Some(MissingTurns::Known(later)) => gone = gone.max(later),
-            Some(MissingTurns::Unknown) if gone == 0 => return Some(unknown_gap(link, "is read from")),
+            Some(MissingTurns::Unknown) if gone == 0 => return Ok(Some(unknown_gap(link, "is read from"))),
             Some(MissingTurns::Unknown) | None => {}
         }
         why = "are later than its kept copy, or lost";
     }
-    unreported(services, link, gone).or_else(|| gap(link, gone, why))
+    Ok(unreported(services, link, gone)?.or_else(|| gap(link, gone, why)))
 }
 
 /// What the file of a link is known to lack because it was restored from an older copy, and its conversation was not resumed
 /// since. `None` if that is not more than what the file shows.
-pub(super) fn unreported(services: &Services, link: &Link, shown: u64) -> Option<HistoryGap> {
-    let (root, _) = services.catalog.get(&link.agent)?.listed_transcripts()?;
-    match services
+///
+/// # Errors
+/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+pub(super) fn unreported(
+    services: &Services,
+    link: &Link,
+    shown: u64,
+) -> Result<Option<HistoryGap>, TranscriptError> {
+    let listed = services.catalog.get(&link.agent);
+    let Some((root, _)) = listed.and_then(|entry| entry.listed_transcripts()) else {
+        return Ok(None);
+    };
+    let missing = services
         .keeper
         .archive
-        .unreported(&key(root, &link.upstream_id))?
-    {
+        .unreported(&key(root, &link.upstream_id))?;
+    Ok(missing.and_then(|missing| match missing {
         MissingTurns::Known(lost) if lost > shown => {
             gap(link, lost, "are later than the copy from which it was restored")
         }
         MissingTurns::Unknown if shown == 0 => Some(unknown_gap(link, "was restored from")),
         MissingTurns::Known(_) | MissingTurns::Unknown => None,
-    }
+    }))
 }
 
 fn unknown_gap(link: &Link, how: &str) -> HistoryGap {

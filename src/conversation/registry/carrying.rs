@@ -19,6 +19,7 @@ use super::super::services::{Services, now};
 use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
+use super::readings::Pace;
 use crate::store::ConversationRecord;
 use crate::transcript::meter::metered;
 
@@ -51,8 +52,14 @@ impl Registry {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
         let is_answer = format == ExportFormat::Json && path.is_none();
-        let turns = if is_answer { &self.readings } else { &self.carrying };
-        let turn = Arc::clone(turns).acquire_owned().await;
+        let place = is_answer.then(|| self.readings.place(self.folder_of(id), Pace::Quick));
+        let (reading, carrying) = match &place {
+            Some(place) => (Some(place.turn(begun.progress()).await?), None),
+            None => (None, Some(Arc::clone(&self.carrying).acquire_owned().await)),
+        };
+        if !is_answer {
+            self.refuse_moving(id)?;
+        }
         let usage = self.usage(id).await;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
         // What waits in line goes out here, and nowhere else.
@@ -60,11 +67,12 @@ impl Registry {
         view.queue.clear();
         view.cut_short = record.cut.is_some();
         let usage = usage.or_else(|| record.usage.clone());
+        let cwd = record.cwd.clone();
         let services = Arc::clone(&self.services);
         let progress = begun.progress();
         let work = move || {
             // Until the work has ended, which is a while after its caller has left.
-            let _turn = turn;
+            let _turn = (reading, carrying);
             let mut lineage = services.store.lineage_all(id)?;
             // It may have gone on since the record was read.
             lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
@@ -81,9 +89,13 @@ impl Registry {
                 exporting::export(&services, export, format, path.as_deref(), &progress)
             })
         };
-        let done = tokio::task::spawn_blocking(work).await;
+        let export = async { tokio::task::spawn_blocking(work).await? };
+        let done = match &place {
+            Some(place) => place.unless_stalled(&begun.progress(), export).await,
+            None => export.await,
+        };
         drop(begun);
-        done?
+        self.beside_moves(id, &cwd, done)
     }
 
     /// Makes a conversation of a bundle. Its files are in place before it is written down, and it is written down before

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::{AgentName, ConversationId};
 
-use super::super::state::{resting_state, view_of_record};
+use super::super::lost_parts::view_without;
+use super::super::state::resting_state;
 use crate::store::{Looked, RecentCursor, Store, StoreError};
 
 /// What `list` looks for.
@@ -215,9 +216,9 @@ impl Search {
         let mut failed = None;
         looked.found.retain(|(_, id)| {
             !unknown.contains(id)
-                || match self.store.conversation(*id) {
-                    Ok(record) => record.is_some_and(|record| {
-                        let view = view_of_record(&record);
+                || match self.store.salvaged(*id) {
+                    Ok(found) => found.is_some_and(|found| {
+                        let view = view_without(found);
                         let mut shown = shown(&view);
                         shown.doing = self.live.get(id).copied().unwrap_or(shown.doing);
                         self.filter.takes(&shown)

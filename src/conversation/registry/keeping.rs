@@ -279,6 +279,16 @@ impl Registry {
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<KeepAnswer, ConversationError> {
         let is_total = conversation.is_none() && upstream.is_none();
+        // A session that no conversation has is not moved with one.
+        let name = conversation.cloned();
+        let name = name.or_else(|| upstream.as_ref().map(|(id, _)| id.as_str().into()));
+        let moved = match name.and_then(|name| self.resolve(&name).ok()) {
+            Some(id) => {
+                self.refuse_moving(id)?;
+                Some((id, self.shown(id)?.cwd))
+            }
+            None => None,
+        };
         let wanted = self.named_sessions(conversation, upstream)?;
         let services = Arc::clone(&self.services);
         let work = move || {
@@ -321,7 +331,11 @@ impl Registry {
             }
             Ok(answer)
         };
-        self.reading("transcript/keep", None, work).await
+        let kept = self.reading("transcript/keep", None, work).await;
+        match moved {
+            Some((id, cwd)) => self.beside_moves(id, &cwd, kept),
+            None => kept,
+        }
     }
 
     /// Restores the backups of a conversation's sessions, or of one session, to where the agent looks for them.

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::turn::FailureKind;
+use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
 use super::super::actor::Message;
 use super::super::arrival::arrival;
 use super::super::effect::Arrival;
 use super::super::error::ConversationError;
+use super::super::lost_parts;
 use super::super::services::{Services, now};
 use super::super::transition::{Ended, EndedTurn, end_unfinished};
 use super::Registry;
 use crate::store::{
     Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation, RequestRecord, Resting,
-    TurnPhase,
+    Salvaged, TurnPhase,
 };
 
 impl Registry {
@@ -30,7 +31,12 @@ impl Registry {
         let has_lost = store.opening().may_have_lost();
         let mut writes = Vec::new();
         for id in store.unfinished()? {
-            let Ok(record) = self.record(id) else { continue };
+            // What the record lacks is reported when the conversation is used.
+            let Ok(found) = self.salvaged(id) else { continue };
+            if !lost_parts::can_continue(&found) {
+                continue;
+            }
+            let Salvaged { record, lost } = found;
             let is_ended =
                 record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
             let (mut record, ended) = match is_ended {
@@ -42,6 +48,7 @@ impl Registry {
             if is_ended && !is_given_up {
                 continue;
             }
+            let record = self.record_to_start(Salvaged { record, lost });
             // In line now, awaited together: a thousand cut turns cost a few syncs.
             writes.push(
                 store.commit(Change {
@@ -95,7 +102,7 @@ fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<Li
 /// Gives up a continuation that is due: the record of its sending may be among the changes that the store lost. One whose time
 /// is later cannot have been sent. Whether there was one.
 fn give_up_due(record: &mut ConversationRecord, now: Timestamp) -> bool {
-    let is_due = |continuation: &PendingContinuation| continuation.wakes_at(now) <= now;
+    let is_due = |continuation: &PendingContinuation| continuation.at <= now;
     let Some(given_up) = record.continuation.take_if(|continuation| is_due(continuation)) else {
         return false;
     };
@@ -113,11 +120,9 @@ fn give_up_due(record: &mut ConversationRecord, now: Timestamp) -> bool {
 
 /// Has a conversation that waits for its time woken then.
 fn wake_when_due(services: &Services, record: &ConversationRecord) {
-    let Some(continuation) = &record.continuation else {
-        return;
-    };
-    let at = continuation.wakes_at(now());
-    services.wakings.set(record.id, Some(at));
+    if let Some(continuation) = &record.continuation {
+        services.wakings.set(record.id, Some(continuation.at));
+    }
 }
 
 impl Registry {
@@ -143,10 +148,8 @@ impl Registry {
                  again",
                 false,
             ),
-            Arrival::Answered => (
-                "the daemon ended while the turn ran; the agent has answered the prompt, and the history has its answer",
-                false,
-            ),
+            // The turn did end, see below.
+            Arrival::Answered => ("", false),
             Arrival::Unknown => ("the daemon ended while the turn ran", false),
         };
         let (mut record, mut ended) =
@@ -154,8 +157,18 @@ impl Registry {
         if ended.was_taken_back {
             return (record, ended);
         }
-        if matches!(arrived, Arrival::Present | Arrival::Answered) {
-            record.chain.mark_written();
+        match arrived {
+            Arrival::Present => {
+                record.chain.mark_written();
+            }
+            Arrival::Answered => {
+                record.chain.acknowledge_turn();
+                // It went on after its questions, so they were answered.
+                record
+                    .interrupts
+                    .retain(|interrupt| interrupt.raised_at < turn.accepted_at);
+            }
+            Arrival::Absent | Arrival::Unknown => {}
         }
         if arrived == Arrival::Answered && record.continuation.as_ref().is_none_or(|_| turn.continues) {
             record.cut = None;
@@ -185,6 +198,11 @@ impl Registry {
                     is_unsent || (arrived == Arrival::Unknown && !tool_started && !turn.taken);
             }
             of_turn.request = of_turn.request.take().filter(|_| !is_unsent || is_edit);
+            // The transcript shows the end that the record lacks. Its caller may have been told of it, if the disk was full then.
+            if arrived == Arrival::Answered {
+                of_turn.result.stop_reason = StopReason::EndTurn;
+                of_turn.result.failure = None;
+            }
         }
         (record, ended)
     }

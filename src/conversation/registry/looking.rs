@@ -11,12 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::actor::Message;
 use super::super::error::ConversationError;
 use super::super::events::{Shown, Subscriber, snapshot_of_record};
+use super::super::lost_parts::view_without;
 use super::super::page::{PageRoom, listable};
 use super::super::services::now;
 use super::super::state::view_of_record;
 use super::Registry;
 use super::filter::{Doing, Filter, Search};
-use crate::store::{RecentCursor, StoreError};
+use crate::store::{RecentCursor, Salvaged, StoreError};
 
 /// How many records are read on the routing thread before others get their turn: about a millisecond's work.
 pub(super) const RECORDS_AT_ONCE: usize = 50;
@@ -100,6 +101,17 @@ impl Registry {
         Ok(view_of_record(&self.record(id)?))
     }
 
+    /// A conversation as far as it is known: one that lacks parts is `failed`, and its `failure` names them.
+    ///
+    /// # Errors
+    /// When there is none, or it was deleted.
+    pub(super) fn shown(&self, id: ConversationId) -> Result<Conversation, ConversationError> {
+        if let Some(entry) = self.lock().get(&id) {
+            return Ok((**entry.published.borrow()).clone());
+        }
+        Ok(view_without(self.salvaged(id)?))
+    }
+
     /// One page of conversations, newest first: `limit` at most, and fewer where they are large.
     ///
     /// What changes while one pages through moves to the front, behind which the cursor goes on; a first page holds
@@ -154,7 +166,8 @@ impl Registry {
     /// # Errors
     /// When the store cannot be read.
     pub fn chain(&self, id: ConversationId) -> Result<Vec<Link>, ConversationError> {
-        let record = self.services.store.conversation(id)?;
+        let record = self.services.store.salvaged(id)?;
+        let record = record.map(Salvaged::usable).transpose()?;
         Ok(record.map_or_else(Vec::new, |record| record.chain.links().to_vec()))
     }
 
@@ -184,7 +197,7 @@ impl Registry {
 
     /// A conversation for a list; none when it was deleted meanwhile.
     pub(super) fn listed(&self, id: ConversationId) -> Result<Option<Conversation>, ConversationError> {
-        match self.view(id) {
+        match self.shown(id) {
             Ok(view) => Ok(Some(view)),
             Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),

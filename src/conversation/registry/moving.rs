@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::MoveAnswer;
+use bridge_protocol::conversation::{ConversationState, MoveAnswer};
 
 use super::super::answer::{Answer, Request};
 use super::super::destination::Destination;
@@ -91,6 +91,38 @@ impl Registry {
             .await
     }
 
+    /// Refuses a call that reads the files of a conversation while they are moved.
+    ///
+    /// # Errors
+    /// [`ConversationError::Busy`].
+    pub(super) fn refuse_moving(&self, id: ConversationId) -> Result<(), ConversationError> {
+        let state = self.lock().get(&id).map(|entry| entry.published.borrow().state);
+        match state {
+            Some(ConversationState::Moving) => Err(being_moved()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The result of a call that read the files of a conversation, which ran in `cwd` when the call began: files that a
+    /// move has taken away meanwhile are not missing.
+    ///
+    /// # Errors
+    /// Those of the call, or [`ConversationError::Busy`].
+    pub(super) fn beside_moves<T>(
+        &self,
+        id: ConversationId,
+        cwd: &str,
+        read: Result<T, ConversationError>,
+    ) -> Result<T, ConversationError> {
+        if let Err(ConversationError::NotFound { .. } | ConversationError::StoreFailed(_)) = &read {
+            self.refuse_moving(id)?;
+            if self.shown(id).is_ok_and(|now| now.cwd != cwd) {
+                return Err(being_moved());
+            }
+        }
+        read
+    }
+
     /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Whether the plan of each copy is
     /// carried out or set aside.
     pub async fn settle_copies(&self) -> bool {
@@ -114,4 +146,9 @@ impl Registry {
             tracing::warn!(%error, "could not look for interrupted moves");
         }
     }
+}
+
+fn being_moved() -> ConversationError {
+    let what = "the conversation is being moved to another folder; try again when the move is done";
+    ConversationError::Busy(what.to_owned())
 }

@@ -1,5 +1,6 @@
 //! Calls that read the history of conversations, or single places in it, on a blocking thread.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryForm, HistoryPage};
@@ -9,10 +10,8 @@ use super::super::error::ConversationError;
 use super::super::history::{History, Part, Reach};
 use super::super::services::Services;
 use super::Registry;
+use super::readings::{Pace, Place};
 use crate::transcript::checkpoint::CheckpointRef;
-
-/// How many callers have transcripts read at once: each takes a core while it runs, and memory for what it notes of a transcript.
-pub(super) const READINGS_AT_ONCE: usize = 2;
 
 impl Registry {
     /// A page of a conversation's checkpoints, newest first.
@@ -26,9 +25,12 @@ impl Registry {
         limit: usize,
     ) -> Result<CheckpointPage, ConversationError> {
         let services = Arc::clone(&self.services);
-        self.reading("conversation/checkpoints", Some(id), move || {
-            history(&services, id)?.checkpoints(before.as_ref(), limit)
-        })
+        self.reading_page(
+            "conversation/checkpoints",
+            Some(id),
+            self.folder_of(id),
+            move || history(&services, id)?.checkpoints(before.as_ref(), limit),
+        )
         .await
     }
 
@@ -44,7 +46,7 @@ impl Registry {
         form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
         let services = Arc::clone(&self.services);
-        self.reading("conversation/history", Some(id), move || {
+        self.reading_page("conversation/history", Some(id), self.folder_of(id), move || {
             history(&services, id)?.page(&part, limit, form)
         })
         .await
@@ -60,7 +62,9 @@ impl Registry {
         conversation: Option<ConversationId>,
     ) -> Result<CheckpointAnswer, ConversationError> {
         let services = Arc::clone(&self.services);
-        self.reading("checkpoint/get", conversation, move || {
+        let named: Option<CheckpointRef> = checkpoint.as_str().parse().ok();
+        let folder = named.and_then(|named| self.folder_of_agent(&AgentName::new(named.agent.as_str())));
+        self.reading_page("checkpoint/get", conversation, folder, move || {
             one(&services, &checkpoint, conversation)
         })
         .await
@@ -70,28 +74,74 @@ impl Registry {
     /// left, not with it, so the turn is over when the reading is.
     ///
     /// # Errors
-    /// As [`Begun::reading`](super::super::work::Begun::reading).
+    /// As [`Begun::reading`](super::super::work::Begun::reading) and [`Place::unless_stalled`](super::readings::Place).
     pub(super) async fn reading<T: Send + 'static>(
         &self,
         method: &'static str,
         conversation: Option<ConversationId>,
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
+        let folder = conversation.and_then(|id| self.folder_of(id));
+        self.reading_from(
+            self.readings.place(folder, Pace::Long),
+            method,
+            conversation,
+            read,
+        )
+        .await
+    }
+
+    /// The same of what reads a page of a history.
+    async fn reading_page<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        conversation: Option<ConversationId>,
+        folder: Option<PathBuf>,
+        read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        self.reading_from(
+            self.readings.place(folder, Pace::Quick),
+            method,
+            conversation,
+            read,
+        )
+        .await
+    }
+
+    async fn reading_from<T: Send + 'static>(
+        &self,
+        place: Arc<Place>,
+        method: &'static str,
+        conversation: Option<ConversationId>,
+        read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
         let begun = self.begun(method, conversation);
-        let turn = Arc::clone(&self.readings).acquire_owned().await;
+        let progress = begun.progress();
+        let turn = place.turn(Arc::clone(&progress)).await?;
         let read = move || {
             let _turn = turn;
             read()
         };
-        begun.reading(read).await
+        place.unless_stalled(&progress, begun.reading(read)).await
+    }
+
+    /// The folder of transcripts of a conversation's agent.
+    pub(super) fn folder_of(&self, id: ConversationId) -> Option<PathBuf> {
+        let agent = self.shown(id).ok()?.agent;
+        self.folder_of_agent(&agent)
+    }
+
+    fn folder_of_agent(&self, agent: &AgentName) -> Option<PathBuf> {
+        let (folder, _) = self.services.catalog.get(agent)?.listed_transcripts()?;
+        Some(folder.to_owned())
     }
 }
 
 fn history(services: &Services, id: ConversationId) -> Result<History, ConversationError> {
-    let record = services.store.conversation(id)?;
-    let Some(record) = record else {
+    let Some(found) = services.store.salvaged(id)? else {
         return Ok(History::default());
     };
+    let record = found.usable()?;
     let lineage = services.store.lineage_all(id)?;
     History::to_show(services, &record, &lineage)
 }

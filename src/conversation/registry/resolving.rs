@@ -7,6 +7,8 @@ use super::Registry;
 use super::filter::Filter;
 use crate::conversation::error::{Candidate, ConversationError};
 use crate::conversation::folder::wanted_folder;
+use crate::conversation::services::now;
+use crate::store::RecentCursor;
 
 /// How many candidates an ambiguous name is reported with.
 const CANDIDATES_LIMIT: usize = 16;
@@ -32,7 +34,7 @@ impl Registry {
                 found => found?,
             },
         };
-        let conversation = self.view(id)?;
+        let conversation = self.shown(id)?;
         if let Some(cwd) = cwd.filter(|cwd| *cwd == conversation.cwd) {
             self.last_used.set(cwd, id).await;
         }
@@ -42,7 +44,7 @@ impl Registry {
     /// The conversation of a folder that was last used there, else the newest.
     async fn last_in(&self, cwd: &str) -> Result<ConversationId, ConversationError> {
         if let Some(id) = self.last_used.of(cwd) {
-            match self.view(id) {
+            match self.shown(id) {
                 // One that was deleted or moved away is not meant any more.
                 Ok(conversation) if conversation.cwd != cwd => {}
                 Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
@@ -53,7 +55,11 @@ impl Registry {
             cwd: Some(cwd.to_owned()),
             ..Filter::default()
         };
-        let newest = self.find(&filter, None, 1).await?;
+        // What changed while the clock was ahead has a later time than what changed since.
+        let mut newest = self.find(&filter, Some(RecentCursor::before(now())), 1).await?;
+        if newest.is_empty() {
+            newest = self.find(&filter, None, 1).await?;
+        }
         let newest = newest.first().map(|(_, id)| *id);
         newest.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation in the folder {cwd} yet"),
@@ -90,7 +96,7 @@ impl Registry {
     ) -> ConversationError {
         let candidate = |id| Candidate {
             id,
-            title: self.view(id).map(|found| found.title).unwrap_or_default(),
+            title: self.shown(id).map(|found| found.title).unwrap_or_default(),
         };
         ConversationError::AmbiguousName {
             name: name.to_owned(),

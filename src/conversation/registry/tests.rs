@@ -17,12 +17,11 @@ use crate::agent::pool::Launch;
 use crate::agent::process::{AgentCommand, StopDeadlines};
 use crate::agent::profile::AgentKind;
 use crate::chain::NewLink;
-use crate::conversation::actor::{FAULTS_LIMIT, REFUSES_FOR, REST};
+use crate::conversation::actor::REST;
 use crate::conversation::climbing::acquire;
 use crate::conversation::closed_sessions::ClosedSessions;
 use crate::conversation::destination::Destination;
 use crate::conversation::events::{Encoded, Taken};
-use crate::conversation::growth::Growth;
 use crate::conversation::upstream::{Opening, UpstreamSession, open};
 use crate::conversation::work::Progress;
 use crate::transcript::locate::own_folder;
@@ -285,98 +284,18 @@ async fn a_turn_during_which_the_task_fails_ends_as_failed() {
     stage.stop_agents().await;
 }
 
+/// It keeps its subscribers and its mailbox, and no thread is kept busy.
 #[tokio::test]
-async fn a_conversation_whose_task_fails_again_and_again_refuses_calls_for_a_while_and_no_other_does() {
+async fn a_conversation_whose_task_fails_again_and_again_answers_all_the_same() {
     let mut stage = Stage::new().await;
-    for _ in 0..FAULTS_LIMIT {
+    for _ in 0..3 {
         stage.fail();
         stage.find(is_failed).await;
     }
-    let refused = stage.set(Some("a title"), None).await.unwrap();
-    let is_it =
-        |error: &ConversationError| matches!(error, ConversationError::Faulty { id, .. } if *id == stage.id);
-    assert!(refused.as_ref().is_err_and(is_it), "{refused:?}");
-    // A subscriber sees where it stands, and one that fails does not end the refusals.
-    stage.fail();
-    let (ear, mut later) = mpsc::channel(64);
-    stage
-        .registry
-        .subscribe(stage.id, Box::new(Ear(ear)), None)
-        .unwrap();
-    let snapshot: EventEnvelope = serde_json::from_str(&later.recv().await.unwrap()).unwrap();
-    let Event::Snapshot { conversation, .. } = snapshot.event else {
-        panic!("{snapshot:?}");
-    };
-    assert_eq!(conversation.state, ConversationState::Failed);
-
-    let new = NewConversation {
-        cwd: conversation.cwd,
-        ..NewConversation::default()
-    };
-    let Ok(Answer::Conversation(other)) = stage.registry.create(new, None).await else {
-        panic!("it is made");
-    };
-    let own = std::mem::replace(&mut stage.id, other.id);
-    assert!(stage.set(Some("another title"), None).await.unwrap().is_ok());
-
-    stage.id = own;
-    tokio::time::pause();
-    tokio::time::advance(REFUSES_FOR).await;
-    tokio::time::resume();
     let Ok(Ok(Answer::Conversation(told))) = stage.set(Some("a title"), None).await else {
-        panic!("it accepts calls again");
+        panic!("it accepts calls");
     };
     assert_eq!(told.title, "a title");
-}
-
-#[tokio::test]
-async fn a_conversation_that_refuses_calls_is_released_by_its_tree_move() {
-    let mut stage = Stage::new().await;
-    let call = |call| stage.registry.call(stage.id, call, None).unwrap();
-    assert!(matches!(call(Call::Hold).await, Ok(Ok(Answer::Done))));
-    for _ in 0..FAULTS_LIMIT {
-        stage.fail();
-        stage.find(is_failed).await;
-    }
-    let released = stage.registry.call(stage.id, Call::Release, None).unwrap().await;
-    assert!(matches!(released, Ok(Ok(Answer::Done))), "{released:?}");
-    tokio::time::pause();
-    tokio::time::advance(REFUSES_FOR + Duration::from_secs(1)).await;
-    tokio::time::resume();
-    let updated = stage.set(Some("a title"), None).await;
-    assert!(matches!(updated, Ok(Ok(Answer::Conversation(_)))), "{updated:?}");
-}
-
-#[tokio::test]
-async fn a_conversation_that_refuses_calls_reports_changes_of_its_transcript() {
-    let mut stage = Stage::with_agent().await;
-    assert!(matches!(stage.prompt("hello").await, Ok(Ok(Answer::Turn(_)))));
-    for _ in 0..FAULTS_LIMIT {
-        stage.fail();
-        stage.find(is_failed).await;
-    }
-    let growth = Growth {
-        upstream_id: "s1".into(),
-        saved: Vec::new(),
-        prompts: None,
-        replaced: false,
-        rewritten: true,
-    };
-    stage.registry.tell_growth(stage.id, growth).await;
-    // Its refusal comes after the change.
-    let refused = stage.set(Some("a title"), None).await.unwrap();
-    assert!(
-        matches!(refused, Err(ConversationError::Faulty { .. })),
-        "{refused:?}"
-    );
-    let mut events = std::iter::from_fn(|| stage.events.try_recv().ok());
-    let is_reported = events.any(|text| {
-        let envelope: EventEnvelope = serde_json::from_str(&text).unwrap();
-        matches!(envelope.event, Event::ForeignWriter { .. })
-    });
-    assert!(is_reported);
-    stage.registry.stop(Duration::ZERO).await;
-    stage.stop_agents().await;
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use super::super::services::Services;
 use super::Registry;
 use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
-use crate::store::{Store, StoreError, TranscriptRoot};
+use crate::store::{Salvaged, Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
 
 /// The known state of each folder of transcripts. The holder of the lock looks at the folders; the others wait.
@@ -266,7 +266,7 @@ fn owner(
 ) -> Result<Option<ConversationId>, StoreError> {
     let mut first = None;
     for id in store.owners(upstream_id, Some(root))? {
-        let Some(record) = store.conversation(id)? else {
+        let Some(Salvaged { record, .. }) = store.salvaged(id)? else {
             continue;
         };
         if record.deleted_at.is_some() {

@@ -6,7 +6,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::CONTINUE_PROMPT;
 
-use super::due::{ATTEMPTS_LIMIT, Due, next_try};
+use super::due::{ATTEMPTS_LIMIT, next_try};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Caller, Request};
 use crate::conversation::effect::{Arrival, Work};
@@ -78,13 +78,13 @@ impl<R> Model<R> {
                 "a turn is running; wait for its end, or send the prompt with onLimit: wait".to_owned(),
             ));
         }
-        let due = match at {
-            Some(ContinueAt::Time(at)) => Due::named(at, self.now),
-            Some(ContinueAt::Now) => Due::named(self.now, self.now),
+        let at = match at {
+            Some(ContinueAt::Time(at)) => at.max(self.now),
+            Some(ContinueAt::Now) => self.now,
             Some(ContinueAt::Reset) => match &self.record.limit {
                 Some(limit) => limit
                     .resets_at
-                    .map_or_else(|| next_try(None, 0, self.now), |at| Due::named(at, self.now)),
+                    .map_or_else(|| next_try(None, 0, self.now), |at| at.max(self.now)),
                 None => {
                     return Err(ConversationError::Conflict(
                         "the conversation has not reached a limit, so there is no reset; give a time"
@@ -99,18 +99,17 @@ impl<R> Model<R> {
                 ));
             }
         };
-        if due.at <= self.now && !self.record.interrupts.is_empty() {
+        if at <= self.now && !self.record.interrupts.is_empty() {
             return Err(ConversationError::Conflict(
                 "a question of the agent is open; answer it first, or give a later time".to_owned(),
             ));
         }
         // What is asked for once more for the same time, or is due all the same, is what it was; what is held goes behind it.
-        let same = |kept: &&PendingContinuation| kept.at == due.at || kept.at.max(due.at) <= self.now;
+        let same = |kept: &&PendingContinuation| kept.at == at || kept.at.max(at) <= self.now;
         let kept = self.record.continuation.as_ref().filter(same);
         let kept = kept.filter(|_| text.is_none()).cloned();
         let wanted = PendingContinuation {
-            at: due.at,
-            since: due.since,
+            at,
             attempts: 0,
             sent: false,
             line: self.has_held(),
@@ -129,7 +128,6 @@ impl<R> Model<R> {
 
     /// The time has come.
     pub(super) fn fall_due(&mut self, turn_id: TurnId) {
-        self.reckon_anew();
         let is_due = self
             .record
             .continuation
@@ -138,21 +136,6 @@ impl<R> Model<R> {
         if is_due && self.due.is_none() && self.record.deleted_at.is_none() && !self.is_deleting() {
             self.due = Some(turn_id);
         }
-    }
-
-    /// A clock that was set back does not extend a wait. A given time, such as the reset of a limit, follows the clock.
-    fn reckon_anew(&mut self) {
-        let Some(continuation) = &mut self.record.continuation else {
-            return;
-        };
-        if !continuation.clock_was_set_back(self.now) {
-            return;
-        }
-        let since = continuation.since.unwrap_or(self.now);
-        let wait = continuation.at.duration_since(since);
-        continuation.at = self.now.saturating_add(wait).unwrap_or(self.now);
-        continuation.since = Some(self.now);
-        self.note_change();
     }
 
     /// Whether the running turn is a scheduled continuation.
@@ -333,8 +316,7 @@ impl<R> Model<R> {
         };
         continuation.attempts += 1;
         if is_passing && continuation.attempts < ATTEMPTS_LIMIT {
-            let due = next_try(resets_at, continuation.attempts, self.now);
-            (continuation.at, continuation.since) = (due.at, due.since);
+            continuation.at = next_try(resets_at, continuation.attempts, self.now);
             self.note_change();
         } else {
             self.give_up(&error.to_string());

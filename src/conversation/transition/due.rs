@@ -1,4 +1,4 @@
-//! When a continuation is sent: at a given time, at a reset, or after a delay.
+//! When a continuation is sent: at a reset, or after a delay.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,35 +11,13 @@ pub(super) const ATTEMPTS_LIMIT: u32 = 20;
 /// all further attempts.
 const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
-/// The time of a scheduled continuation.
-#[derive(Clone, Copy)]
-pub(super) struct Due {
-    pub(super) at: Timestamp,
-    /// When the time was computed, unless the caller gave it.
-    pub(super) since: Option<Timestamp>,
-}
-
-impl Due {
-    /// At a given time, or at once if that time is past.
-    pub(super) fn named(at: Timestamp, now: Now) -> Self {
-        let is_over = at <= now;
-        Self {
-            at: at.max(now),
-            since: is_over.then_some(now),
-        }
-    }
-}
-
 /// When the next attempt is due: at the reset, if a future one is known.
-pub(super) fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Due {
+pub(super) fn next_try(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Timestamp {
     if let Some(at) = resets_at.filter(|at| *at > now) {
-        return Due { at, since: None };
+        return at;
     }
     let step = usize::try_from(attempts).unwrap_or(usize::MAX);
     let minutes = BACKOFF_MINUTES[step.min(BACKOFF_MINUTES.len() - 1)];
-    let at = now.saturating_add(SignedDuration::from_mins(minutes));
-    Due {
-        at: at.unwrap_or(now),
-        since: Some(now),
-    }
+    now.saturating_add(SignedDuration::from_mins(minutes))
+        .unwrap_or(now)
 }

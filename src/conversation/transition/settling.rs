@@ -30,7 +30,6 @@ impl<R> Model<R> {
                 self.note_said();
                 let earlier = self.record.continuation.take();
                 self.record.continuation = earlier.and_then(|earlier| try_again(earlier, None, self.now));
-                self.forget_early_waking();
                 return self.record.continuation.as_ref().map(Continuation::from);
             } else if continues || *stop_reason != StopReason::Cancelled {
                 // Whoever got an answer has taken over.
@@ -91,7 +90,6 @@ impl<R> Model<R> {
         if is_promised {
             self.record.continuation = Some(PendingContinuation {
                 at: self.now,
-                since: Some(self.now),
                 attempts,
                 sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
                 apart: was_apart || part == Part::Suspect,
@@ -110,10 +108,8 @@ impl<R> Model<R> {
                 false => earlier.next(self.now),
             });
         } else if waits && is_limited {
-            let due = next_try(failure.resets_at, attempts, self.now);
             self.record.continuation = Some(PendingContinuation {
-                at: due.at,
-                since: due.since,
+                at: next_try(failure.resets_at, attempts, self.now),
                 attempts,
                 sent: false,
                 apart: false,
@@ -127,25 +123,12 @@ impl<R> Model<R> {
                 if !is_limited || earlier.at > self.now {
                     return earlier;
                 }
-                let due = next_try(failure.resets_at, attempts, self.now);
-                PendingContinuation {
-                    at: due.at,
-                    since: due.since,
-                    ..earlier
-                }
+                let at = next_try(failure.resets_at, attempts, self.now);
+                PendingContinuation { at, ..earlier }
             });
         }
-        self.forget_early_waking();
         let told = self.record.continuation.as_ref().filter(|_| waits);
         told.map(Continuation::from)
-    }
-
-    /// A continuation that is no longer due is not sent, although its time has come.
-    fn forget_early_waking(&mut self) {
-        let continuation = self.record.continuation.as_ref();
-        if continuation.is_none_or(|continuation| continuation.at > self.now) {
-            self.due = None;
-        }
     }
 
     /// The scheduled continuation is the turn that is cut short now.
@@ -208,10 +191,6 @@ fn try_again(
     if earlier.attempts >= ATTEMPTS_LIMIT {
         return earlier.next(now);
     }
-    let due = next_try(resets_at, earlier.attempts, now);
-    Some(PendingContinuation {
-        at: due.at,
-        since: due.since,
-        ..earlier
-    })
+    let at = next_try(resets_at, earlier.attempts, now);
+    Some(PendingContinuation { at, ..earlier })
 }

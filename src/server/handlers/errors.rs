@@ -80,9 +80,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
             bridge(error).with("conversationId", id.to_string())
         }
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
-        ConversationError::Lost | ConversationError::Faulty { .. } => {
-            made(ErrorKind::InternalError).retryable(true)
-        }
+        ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
     }
 }
 

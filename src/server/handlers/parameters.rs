@@ -9,6 +9,7 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{BridgeError, Cursor, ErrorKind};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::value::RawValue;
 
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::Part;
@@ -20,11 +21,27 @@ const ALIKE: f64 = 0.75;
 /// What serde_json puts before a place, which is of no use: what comes from the socket is one line.
 const PLACE: &str = " at line 1 column ";
 
+/// How deeply parameters may be nested, in arrays and objects. They are passed on to agents in messages that are a few levels
+/// deeper, and common parsers of JSON refuse a message from 128 levels on, without saying which.
+const NESTING_LIMIT: usize = 100;
+
 /// Reads the parameters of a call.
 ///
 /// # Errors
-/// When one is missing, unknown or has the wrong type; the error names it as `parameter`.
+/// When one is missing, unknown, has the wrong type or is nested too deeply; the error names it as `parameter`.
 pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
+    if nesting(text) > NESTING_LIMIT {
+        let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+        let deep = members
+            .iter()
+            .find(|(_, value)| nesting(value.get()) >= NESTING_LIMIT);
+        let name = deep.map_or("params", |(name, _)| name.as_ref());
+        let message = format!(
+            "invalid parameter {name}: its JSON is nested too deeply; arrays and objects may be nested {NESTING_LIMIT} levels \
+             deep, counted from the parameters"
+        );
+        return Err(BridgeError::new(ErrorKind::InvalidParams, message).with("parameter", name));
+    }
     parse(text).map_err(|(path, why)| {
         let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
         let known = parameter_names::<M>();
@@ -53,6 +70,27 @@ pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
             None => error,
         }
     })
+}
+
+/// How deeply the arrays and objects of valid JSON are nested.
+fn nesting(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut is_text, mut is_escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ if is_text => {}
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Reads an object. Its error is the member that it is about (`prompt[0].text`), unless it is about the whole, and what is
@@ -181,7 +219,20 @@ fn within(parameter: &'static str, value: u32, most: u32, hint: &str) -> Result<
 mod tests {
     use serde::Deserialize;
 
-    use super::parse;
+    use super::{nesting, parse};
+
+    #[test]
+    fn brackets_in_texts_do_not_nest() {
+        let table = [
+            ("1", 0),
+            (r#"{"a":[{}]}"#, 3),
+            (r#"["[[[","\\",[]]"#, 2),
+            (r#"{"a\"[[":[],"b":[]}"#, 2),
+        ];
+        for (json, expected) in table {
+            assert_eq!(nesting(json), expected, "{json}");
+        }
+    }
 
     #[derive(Debug, Deserialize)]
     #[allow(dead_code, reason = "it is read to see how that fails")]

@@ -11,11 +11,8 @@ use super::is_false;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingContinuation {
-    /// When it is due.
+    /// When it is due, by the clock on the wall: one that is set back makes it late.
     pub at: Timestamp,
-    /// When the time was calculated, if no user set it. If the clock is changed, the wait from then stays the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Timestamp>,
     /// How often it was sent, or its session could not be opened.
     #[serde(default)]
     pub attempts: u32,
@@ -57,7 +54,6 @@ impl PendingContinuation {
     pub fn at_once(now: Timestamp) -> Self {
         Self {
             at: now,
-            since: Some(now),
             attempts: 0,
             sent: false,
             apart: false,
@@ -73,7 +69,6 @@ impl PendingContinuation {
         let later = self.later?;
         Some(Self {
             at: later.at.max(now),
-            since: None,
             attempts: 0,
             sent: false,
             apart: false,
@@ -109,22 +104,6 @@ impl PendingContinuation {
         let (at, line) = (self.at, self.line);
         let text = self.text.map(|text| LaterText { at, text, line });
         text.or(self.later)
-    }
-
-    /// Whether the clock was set back to before the wait was calculated.
-    #[must_use]
-    pub fn clock_was_set_back(&self, now: Timestamp) -> bool {
-        self.since.is_some_and(|since| since > now)
-    }
-
-    /// When to wake the conversation: when the continuation is due, or at once to recalculate the time.
-    #[must_use]
-    pub fn wakes_at(&self, now: Timestamp) -> Timestamp {
-        if self.clock_was_set_back(now) {
-            now
-        } else {
-            self.at
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns which records of an index are its messages and which turn each belongs to, four bytes a message; a message is
 //! decoded when it is asked for. Pure over any buffered reader; knows neither files nor conversations.
 
-use std::io::{self, BufRead, Seek, SeekFrom};
+use std::io::{self, BufRead, Seek};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::Index;
 use super::entries::Parent;
 use super::facts::{IdRef, Role};
 use crate::transcript::fields::{Fields, Json};
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::{Lines, go_to};
 use crate::transcript::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text};
 
 /// The messages of a branch.
@@ -277,7 +277,7 @@ impl Book {
         tell: impl FnOnce(&[u8]) -> Option<T>,
     ) -> io::Result<Option<T>> {
         let offset = self.index.entries.offset(position);
-        reader.seek(SeekFrom::Start(offset))?;
+        go_to(&mut reader, offset)?;
         let mut lines = Lines::new(reader, offset);
         let line = lines.next_line()?;
         Ok(line.and_then(|line| tell(line.bytes)))

@@ -10,14 +10,14 @@
 //! the file is moved, archived or compressed, and a fork by reference has the same records. Versions that wrote no turn
 //! ids get `t3`, the third prompt of the file, and without ordinals `l17`, the line: a rollout is only ever appended to.
 
-use std::io::{self, BufRead, Seek, SeekFrom};
+use std::io::{self, BufRead, Seek};
 use std::ops::{ControlFlow, Range};
 
 use super::facts::{LineFacts, LineRole, MEMBERS};
 pub use super::history_end::HistoryEnd;
 use super::item;
 use super::line::{Meta, RolloutLine};
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::{Lines, go_to};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::record::line_text;
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
@@ -532,7 +532,7 @@ impl Book {
         let Some(entry) = self.entries.get(message) else {
             return Ok(None);
         };
-        reader.seek(SeekFrom::Start(entry.offset))?;
+        go_to(&mut reader, entry.offset)?;
         let mut lines = Lines::new(reader, entry.offset);
         let Some(line) = lines.next_line()? else {
             return Ok(None);

@@ -12,11 +12,11 @@ mod facts;
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
-use bridge_protocol::check::{Finding, FindingKind};
+use bridge_protocol::check::FindingKind;
 
 use super::facts::{LineFacts, LineRole, MEMBERS};
 use super::line::{Meta, RolloutLine};
-use crate::transcript::check::{CALLS_UNTOLD, Item, Report, Stranges, quoted};
+use crate::transcript::check::{CALLS_UNTOLD, Findings, Item, Report, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 use facts::ItemFacts;
@@ -61,7 +61,7 @@ pub enum SourceState {
 pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStanding]) -> io::Result<Report> {
     let mut checker = Checker {
         standing,
-        report: ReportBuilder::default(),
+        findings: Findings::default(),
         records: 0,
         turns: Turns::default(),
         last_ordinal: None,
@@ -69,7 +69,6 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
         are_calls_known: true,
         unasked: Vec::new(),
         version: None,
-        stranges: Stranges::default(),
     };
     let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
     loop {
@@ -80,37 +79,12 @@ pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStan
                 let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind \
                               is lost";
                 checker
-                    .report
+                    .findings
                     .refuse(lines.position().number, FindingKind::TornLine, detail);
                 return Ok(checker.finish(sources));
             }
             Err(error) => return Err(error),
         }
-    }
-}
-
-#[derive(Default)]
-struct ReportBuilder {
-    told: HashMap<FindingKind, usize>,
-    report: Report,
-}
-
-impl ReportBuilder {
-    fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
-        let told = self.told.entry(kind).or_default();
-        *told += 1;
-        self.report.add(*told, line, kind, detail.into());
-    }
-
-    /// The same of what makes Codex refuse to go on with the session.
-    fn refuse(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
-        let detail = detail.into();
-        self.report.refusals.push(Finding {
-            line,
-            kind,
-            detail: detail.clone(),
-        });
-        self.find(line, kind, detail);
     }
 }
 
@@ -179,7 +153,7 @@ impl Turns {
 
 struct Checker<'a> {
     standing: Standing<'a>,
-    report: ReportBuilder,
+    findings: Findings,
     records: u64,
     turns: Turns,
     last_ordinal: Option<u64>,
@@ -191,7 +165,6 @@ struct Checker<'a> {
     unasked: Vec<u64>,
     /// The version of Codex that began the session.
     version: Option<String>,
-    stranges: Stranges,
 }
 
 impl Checker<'_> {
@@ -202,24 +175,24 @@ impl Checker<'_> {
                 "longer than {} MiB and not read here; an agent may take long or fail to read it; {CALLS_UNTOLD}",
                 LINE_LIMIT_BYTES >> 20
             );
-            self.report.find(number, FindingKind::OversizedLine, detail);
+            self.findings.add(number, FindingKind::OversizedLine, detail);
             self.are_calls_known = false;
             return;
         }
         match &line.what {
             Scanned::Record(record) => self.record(number, &RolloutLine::of(record.fields())),
             Scanned::Blank => {}
-            Scanned::Garbage if !line.ended => self.report.find(
+            Scanned::Garbage if !line.ended => self.findings.add(
                 number,
                 FindingKind::TornLine,
                 "ends within a record: the program that wrote it was stopped or still writes; a resume skips it",
             ),
-            Scanned::Garbage if self.records == 0 => self.report.refuse(
+            Scanned::Garbage if self.records == 0 => self.findings.refuse(
                 number,
                 FindingKind::GarbageLine,
                 "the first line should name the session, but is not a record: Codex refuses to resume the session",
             ),
-            Scanned::Garbage => self.report.find(
+            Scanned::Garbage => self.findings.add(
                 number,
                 FindingKind::GarbageLine,
                 "not a record: a resume skips it, and its content is lost; a fork after it cannot be resumed if the line \
@@ -243,7 +216,7 @@ impl Checker<'_> {
             self.ordinal(number, ordinal);
         }
         if let Some(strange) = said.strange {
-            self.stranges.add(number, strange, || {
+            self.findings.add_strange(number, strange, || {
                 let version = self.version.as_ref()?;
                 Some(format!("in a session that version {version} of the agent began"))
             });
@@ -261,7 +234,7 @@ impl Checker<'_> {
 
     fn first(&mut self, number: u64, meta: Option<&Meta>, has_envelope: bool) {
         match meta.and_then(|meta| meta.upstream_id.as_deref()) {
-            None => self.report.refuse(
+            None => self.findings.refuse(
                 number,
                 FindingKind::NothingToResume,
                 "the first record does not name the session: Codex refuses to resume the session",
@@ -272,9 +245,9 @@ impl Checker<'_> {
                      with \"thread not found\"",
                     quoted(id)
                 );
-                self.report.refuse(number, FindingKind::ForeignSessionId, detail);
+                self.findings.refuse(number, FindingKind::ForeignSessionId, detail);
             }
-            Some(_) if !has_envelope => self.report.refuse(
+            Some(_) if !has_envelope => self.findings.refuse(
                 number,
                 FindingKind::NothingToResume,
                 "an early version of Codex wrote it, and current versions refuse to resume it; it can still be read",
@@ -295,7 +268,7 @@ impl Checker<'_> {
                      may cut at another place"
                 )
             };
-            self.report.find(number, FindingKind::BrokenOrder, detail);
+            self.findings.add(number, FindingKind::BrokenOrder, detail);
         }
         self.last_ordinal = self.last_ordinal.max(Some(ordinal));
     }
@@ -307,14 +280,14 @@ impl Checker<'_> {
             } else {
                 "it contains no prompt, or all prompts were taken back, so there is no turn to continue"
             };
-            self.report.find(0, FindingKind::NothingToResume, detail);
+            self.findings.add(0, FindingKind::NothingToResume, detail);
         }
         if self.standing.archived {
             let detail = format!(
                 "it is archived: Codex refuses to resume it until you run `codex unarchive {}`",
                 self.standing.upstream_id
             );
-            self.report.find(0, FindingKind::Archived, detail);
+            self.findings.add(0, FindingKind::Archived, detail);
         }
         for source in sources {
             let why = match &source.state {
@@ -331,17 +304,12 @@ impl Checker<'_> {
                  turns of that file are missing from its history",
                 quoted(&source.upstream_id)
             );
-            self.report.refuse(1, FindingKind::MissingSource, detail);
+            self.findings.refuse(1, FindingKind::MissingSource, detail);
         }
         if self.are_calls_known {
             self.judge_calls();
         }
-        for (line, detail) in std::mem::take(&mut self.stranges).told() {
-            self.report.find(line, FindingKind::UnknownRecord, detail);
-        }
-        let mut report = self.report.report;
-        report.findings.sort_by_key(|finding| finding.line);
-        report
+        self.findings.into_report()
     }
 
     fn judge_calls(&mut self) {
@@ -353,12 +321,12 @@ impl Checker<'_> {
                 "the tool {tool} was called and has no result: a resume works, and the model gets \"aborted\" as the \
                  result"
             );
-            self.report.find(line, FindingKind::ToolUseWithoutResult, detail);
+            self.findings.add(line, FindingKind::ToolUseWithoutResult, detail);
         }
         for line in std::mem::take(&mut self.unasked) {
             if self.turns.hold(line) {
                 let detail = "the result of a tool whose call is missing: a resume leaves it out";
-                self.report.find(line, FindingKind::ResultWithoutToolUse, detail);
+                self.findings.add(line, FindingKind::ResultWithoutToolUse, detail);
             }
         }
     }

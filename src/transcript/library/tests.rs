@@ -107,7 +107,7 @@ fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
     let long = prompt("u1", "") + &reply("a1", "u1", DONE);
     let place = Place::new(&long);
     let library = Library::default();
-    let leaf = |path: &Path| library.standing(path).expect("a standing").leaf;
+    let leaf = |path: &Path| library.index(path).expect("an index").live_uuid();
     assert_eq!(leaf(&place.path).as_deref(), Some("a1"));
     std::fs::write(&place.path, prompt("v1", "")).expect("a file");
     assert_eq!(leaf(&place.path).as_deref(), Some("v1"), "shrunk");

@@ -6,16 +6,16 @@
 //! harm until the agent writes its next record behind it, in the same line. It refuses a transcript whose records name
 //! several sessions or another one, and one that began in another folder. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::{self, BufRead};
 use std::iter;
 
-use bridge_protocol::check::{Finding, FindingKind};
+use bridge_protocol::check::FindingKind;
 
 use super::index::{Branch, Index};
 use super::message::parts;
 use super::record::{Header, Kind, for_each_record};
-use crate::transcript::check::{Report, Strange, Stranges, hash_of, quoted};
+use crate::transcript::check::{Findings, Report, Strange, hash_of, quoted};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::Part;
@@ -31,9 +31,7 @@ pub(super) struct Place<'a> {
 
 #[derive(Default)]
 struct Checker {
-    report: Report,
-    told: HashMap<FindingKind, usize>,
-    stranges: Stranges,
+    findings: Findings,
     /// The line of each entry of the index.
     lines: Vec<u64>,
     /// The calls and results: the line, a hash of the id, and the tool of a call.
@@ -55,18 +53,18 @@ pub(super) fn check(reader: impl BufRead, index: &Index, place: Place<'_>) -> io
         if line.oversized {
             let mib = LINE_LIMIT_BYTES >> 20;
             let detail = format!("longer than {mib} MiB and not read here; the agent may fail to read it");
-            checker.find(number, FindingKind::OversizedLine, detail);
+            checker.findings.add(number, FindingKind::OversizedLine, detail);
             continue;
         }
         let has_garbage = for_each_record(line.bytes, |_, fields| checker.record(number, fields, place));
         match (has_garbage, line.ended) {
             (false, _) => {}
-            (true, true) => checker.find(
+            (true, true) => checker.findings.add(
                 number,
                 FindingKind::GarbageLine,
                 "not a record: a resume passes over it, and what it said is lost",
             ),
-            (true, false) => checker.find(
+            (true, false) => checker.findings.add(
                 number,
                 FindingKind::TornLine,
                 "breaks off within a record: its writer was stopped, or still writes. The agent appends its next record to this \
@@ -78,22 +76,6 @@ pub(super) fn check(reader: impl BufRead, index: &Index, place: Place<'_>) -> io
 }
 
 impl Checker {
-    fn find(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
-        let told = self.told.entry(kind).or_default();
-        *told += 1;
-        self.report.add(*told, line, kind, detail.into());
-    }
-
-    /// The same of what makes the agent refuse the session.
-    fn refuse(&mut self, line: u64, kind: FindingKind, detail: String) {
-        self.report.refusals.push(Finding {
-            line,
-            kind,
-            detail: detail.clone(),
-        });
-        self.find(line, kind, detail);
-    }
-
     fn record(&mut self, line: u64, fields: &Fields<'_>, place: Place<'_>) {
         self.first_cwd.get_or_insert_with(|| fields.text("cwd"));
         let Some(header) = Header::of(fields) else { return };
@@ -104,12 +86,12 @@ impl Checker {
                 "names session {} as its own, and the file is of another: Qwen Code refuses to resume it",
                 quoted(&header.session)
             );
-            self.refuse(line, FindingKind::ForeignSessionId, detail);
+            self.findings.refuse(line, FindingKind::ForeignSessionId, detail);
         }
         match header.kind {
             Kind::Unknown => {
                 let kind = quoted(&fields.str("type").unwrap_or_default());
-                self.stranges.add(line, Strange::Kind(kind), || {
+                self.findings.add_strange(line, Strange::Kind(kind), || {
                     let version = fields.str("version");
                     version.map(|version| format!("version {}", quoted(&version)))
                 });
@@ -125,7 +107,7 @@ impl Checker {
             match part {
                 Part::ToolCall { id, name, .. } => self.items.push((line, hash_of(&id), Some(quoted(&name)))),
                 Part::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
-                Part::Other { kind, .. } => self.stranges.add(line, Strange::Part(kind), || None),
+                Part::Other { kind, .. } => self.findings.add_strange(line, Strange::Part(kind), || None),
                 _ => {}
             }
         }
@@ -136,7 +118,7 @@ impl Checker {
         let is_empty = !index.entries.iter().any(|entry| entry.kind.is_message());
         if is_empty || branch.is_none() {
             let detail = "holds no message of a conversation: Qwen Code refuses to resume it".to_owned();
-            self.refuse(0, FindingKind::NothingToResume, detail);
+            self.findings.refuse(0, FindingKind::NothingToResume, detail);
         } else if let Some((cwd, is_there)) = place.cwd {
             let began = self.first_cwd.clone().flatten();
             if !is_there || began.as_deref() != Some(cwd) {
@@ -144,17 +126,13 @@ impl Checker {
                 let detail = format!(
                     "it began in {began}, and its session is to run in {cwd}: Qwen Code resumes a session only where it began"
                 );
-                self.refuse(0, FindingKind::OtherCopy, detail);
+                self.findings.refuse(0, FindingKind::OtherCopy, detail);
             }
         }
         let branch = branch.unwrap_or_default();
         self.chain(index, &branch);
         self.calls(index, &branch);
-        for (line, detail) in std::mem::take(&mut self.stranges).told() {
-            self.find(line, FindingKind::UnknownRecord, detail);
-        }
-        self.report.findings.sort_by_key(|finding| finding.line);
-        self.report
+        self.findings.into_report()
     }
 
     /// The line of an entry; the file may have grown or shrunk since it was indexed.
@@ -167,7 +145,8 @@ impl Checker {
             let entry = &index.entries[position as usize];
             if index.is_repeated(position) {
                 let detail = "the uuid stood before: a resume sends the model what both records say";
-                self.find(self.line_of(position), FindingKind::DuplicateUuid, detail);
+                self.findings
+                    .add(self.line_of(position), FindingKind::DuplicateUuid, detail);
                 continue;
             }
             let is_end = branch.broken_at == Some(position);
@@ -184,7 +163,7 @@ impl Checker {
                 true => format!("the parent {parent} is missing"),
                 false => format!("the parents lead in a circle through {parent}"),
             };
-            self.find(
+            self.findings.add(
                 self.line_of(position),
                 FindingKind::BrokenParent,
                 format!("{what}: {effect}"),
@@ -214,12 +193,12 @@ impl Checker {
         let (calls, results) = (ids(true), ids(false));
         for (line, id, tool) in &items {
             match tool {
-                Some(tool) if !results.contains(id) => self.find(
+                Some(tool) if !results.contains(id) => self.findings.add(
                     *line,
                     FindingKind::ToolUseWithoutResult,
                     format!("the call of {tool} has no result: a resume fills in that it was not recorded"),
                 ),
-                None if !calls.contains(id) => self.find(
+                None if !calls.contains(id) => self.findings.add(
                     *line,
                     FindingKind::ResultWithoutToolUse,
                     "the call of this result is missing: a resume leaves the result out",

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
-use super::testing::{assert_same, damaged, json, pruned, whole};
 use super::*;
+use pruned::{assert_same, damaged, json, pruned, whole};
+
+pub(in crate::transcript) mod pruned;
 
 static JAVA_SCRIPT: Table = Table {
     grammar: Grammar::JavaScript,

@@ -1,7 +1,5 @@
 //! A clock that is set back: nothing goes out twice, early or never, and nothing seems to have changed before it did so last.
 
-use bridge_protocol::conversation::ContinueAt;
-use jiff::SignedDuration;
 use serde_json::json;
 
 use super::continuing::goes_out;
@@ -11,27 +9,18 @@ use crate::store::Anchor;
 
 const HOUR_SECONDS: i64 = 3_600;
 
-/// A conversation whose second turn was cut short by a limit; it goes on by itself at the reset, at 22:59, or at a time
-/// that the conversation reckons itself.
-fn waiting(reset_is_known: bool) -> World {
+/// A conversation whose second turn was cut short by a limit; it goes on by itself at the reset, at 22:59.
+fn waiting() -> World {
     let mut world = World::live();
     world.anchor = Some(Anchor::default());
     world.prompt_and_wait("second");
-    if reset_is_known {
-        world.updates(&json!({
-            "sessionUpdate": "usage_update",
-            "_meta": {"_claude/rateLimit": {"status": "rejected", "resetsAt": 1_795_215_540}}
-        }));
-    }
+    world.updates(&json!({
+        "sessionUpdate": "usage_update",
+        "_meta": {"_claude/rateLimit": {"status": "rejected", "resetsAt": 1_795_215_540}}
+    }));
     world.refuses(json!({"code": -32603, "message": "limit", "data": {"errorKind": "rate_limit"}}));
     world.forget_log();
     world
-}
-
-/// How long it waits from now on.
-fn left(world: &World) -> SignedDuration {
-    let continuation = world.view().continuation.unwrap();
-    continuation.at.duration_since(world.now())
 }
 
 /// It goes out now, and once.
@@ -56,7 +45,7 @@ fn goes_out_once(world: &mut World) {
 
 #[test]
 fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
-    let mut world = waiting(true);
+    let mut world = waiting();
     let before = world.view().continuation.clone();
     world.passes_to("2026-11-20T22:58:59Z");
     world.clock_is_set_back(HOUR_SECONDS);
@@ -65,32 +54,6 @@ fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
     assert!(!goes_out(&mut world));
     assert_eq!(world.view().continuation, before);
     goes_out_once(&mut world);
-}
-
-#[test]
-fn a_wait_that_nobody_named_is_not_longer_for_a_clock_that_was_set_back() {
-    let mut world = waiting(false);
-    let wait = left(&world);
-    assert!(wait <= SignedDuration::from_mins(1), "{wait:?}");
-    world.clock_is_set_back(24 * HOUR_SECONDS);
-    world.falls_due();
-    // It is kept over a restart, too.
-    world.expect(&[]);
-    assert!(!goes_out(&mut world));
-    assert!(left(&world) <= wait, "{:?}", left(&world));
-    goes_out_once(&mut world);
-}
-
-/// What is to go out at once does, although the clock says that this is still to come.
-#[test]
-fn what_was_asked_for_at_once_does_not_wait_for_the_old_time() {
-    let mut world = waiting(true);
-    world.continue_at(ContinueAt::Time(world.now()), None);
-    world.clock_is_set_back(HOUR_SECONDS);
-    world.forget_log();
-    world.falls_due();
-    world.ascertains(Arrival::Absent);
-    world.expect_among("send second");
 }
 
 #[test]

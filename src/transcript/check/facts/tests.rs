@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::transcript::claude::RecordFacts;
 use crate::transcript::scan::Scanned;
-use crate::transcript::scan::testing::{assert_same, json, pruned};
+use crate::transcript::scan::tests::pruned::{assert_same, json, pruned};
 
 fn facts(fields: Fields<'_>) -> (MessageFacts, RecordFacts) {
     let record = Record { fields };

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::transcript::scan::testing::{assert_same, json, pruned};
+use crate::transcript::scan::tests::pruned::{assert_same, json, pruned};
 use crate::transcript::scan::{ID_LIMIT_BYTES, Scanned};
 
 fn facts(fields: Fields<'_>) -> RecordFacts {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::transcript::codex::facts::MEMBERS;
-use crate::transcript::scan::testing::{assert_same, json};
+use crate::transcript::scan::tests::pruned::{assert_same, json};
 
 fn facts(fields: Fields<'_>) -> ItemFacts {
     ItemFacts::of(&RolloutLine::of(fields))

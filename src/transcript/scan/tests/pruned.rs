@@ -4,9 +4,9 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 
-use super::{Grammar, PrunedRecord, Pruner, Scanned, Table};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::scan::{Grammar, PrunedRecord, Pruner, Scanned, Table};
 
 /// A line pruned in pieces of so many bytes, and what is made of the record.
 pub(in crate::transcript) fn pruned<T>(

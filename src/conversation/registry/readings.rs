@@ -1,0 +1,206 @@
+//! Who may read transcripts now: few at once from each folder, and none is kept waiting by a folder that does not respond.
+//!
+//! Owns the turns of readers and when one counts as stalled. Pages of a history have turns of their own, so that they do not
+//! wait for checks of whole files. It does not know what is read.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::super::error::{ConversationError, StoreFailure};
+use super::super::work::Progress;
+
+/// How many callers have transcripts of one folder read at once at each pace: each takes a core while it runs, and memory for
+/// what it notes of a transcript.
+const READINGS_AT_ONCE: usize = 2;
+
+/// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
+/// system.
+const STALLED_LIMIT: usize = 8;
+
+/// After how many times the limit of its pace a caller gets an error, even if others read from the same folder meanwhile.
+const PATIENCE: u32 = 4;
+
+/// How long a reading takes when all is well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pace {
+    /// A page of a history: it reads the transcript once, and notes where its records are.
+    Quick,
+    /// All else: it may copy, compress and sync for a while without reading anything.
+    Long,
+}
+
+impl Pace {
+    /// How long a reading may read nothing before it counts as stalled. A sleeping disk takes up to 10 s to start.
+    const fn limit(self) -> Duration {
+        match self {
+            Self::Quick => Duration::from_secs(15),
+            Self::Long => Duration::from_secs(120),
+        }
+    }
+}
+
+/// The folders from which transcripts are read. An agent has one, so they are few.
+#[derive(Default)]
+pub(super) struct Readings {
+    places: Mutex<HashMap<(Option<PathBuf>, Pace), Arc<Place>>>,
+}
+
+/// A folder of transcripts, or all of them.
+pub(super) struct Place {
+    folder: Option<PathBuf>,
+    pace: Pace,
+    turns: Arc<Semaphore>,
+    running: Mutex<Vec<Running>>,
+}
+
+struct Running {
+    progress: Arc<Progress>,
+    /// `None` once another took its turn, because it was stalled.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The turn of one reading, which ends when this is dropped.
+pub(super) struct Turn {
+    place: Arc<Place>,
+    progress: Arc<Progress>,
+}
+
+impl Readings {
+    /// A folder of transcripts; with `None`, those who look into all of them.
+    pub(super) fn place(&self, folder: Option<PathBuf>, pace: Pace) -> Arc<Place> {
+        let mut places = lock(&self.places);
+        let place = places.entry((folder.clone(), pace)).or_insert_with(|| {
+            Arc::new(Place {
+                folder,
+                pace,
+                turns: Arc::new(Semaphore::new(READINGS_AT_ONCE)),
+                running: Mutex::default(),
+            })
+        });
+        Arc::clone(place)
+    }
+}
+
+impl Place {
+    /// Waits for a turn. It is taken from a reading that is stalled.
+    ///
+    /// # Errors
+    /// When too many readings are stalled.
+    pub(super) async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
+        let mut seen = self.done();
+        loop {
+            let acquired = Arc::clone(&self.turns).acquire_owned();
+            match timeout(self.pace.limit(), acquired).await {
+                Ok(Ok(permit)) => {
+                    lock(&self.running).push(Running {
+                        progress: Arc::clone(&progress),
+                        permit: Some(permit),
+                    });
+                    let place = Arc::clone(self);
+                    return Ok(Turn { place, progress });
+                }
+                // The semaphore is never closed.
+                Ok(Err(_)) => return Err(ConversationError::Lost),
+                Err(_) => self.release_stalled(&seen)?,
+            }
+            seen = self.done();
+        }
+    }
+
+    /// The result of a reading that has a turn.
+    ///
+    /// # Errors
+    /// Those of the reading; a failure that may pass if it is stalled. Its thread waits for the system then.
+    pub(super) async fn unless_stalled<T>(
+        &self,
+        progress: &Progress,
+        reading: impl Future<Output = Result<T, ConversationError>>,
+    ) -> Result<T, ConversationError> {
+        let mut reading = pin!(reading);
+        let (mut done, mut all, mut stalled) = (progress.done_bytes(), self.done(), 0);
+        loop {
+            if let Ok(result) = timeout(self.pace.limit(), &mut reading).await {
+                return result;
+            }
+            let (done_now, all_now) = (progress.done_bytes(), self.done());
+            // A reading may wait for another one of the same file.
+            stalled = if done_now == done { stalled + 1 } else { 0 };
+            if stalled >= PATIENCE || stalled > 0 && is_stalled(&all, &all_now) {
+                return Err(self.stalled());
+            }
+            (done, all) = (done_now, all_now);
+        }
+    }
+
+    /// How far each running reading is.
+    fn done(&self) -> Vec<(Arc<Progress>, u64)> {
+        let running = lock(&self.running);
+        let done = running
+            .iter()
+            .map(|one| (Arc::clone(&one.progress), one.progress.done_bytes()));
+        done.collect()
+    }
+
+    /// Releases the turns of the readings that have read nothing since.
+    fn release_stalled(&self, seen: &[(Arc<Progress>, u64)]) -> Result<(), ConversationError> {
+        let mut running = lock(&self.running);
+        let mut room = STALLED_LIMIT - running.iter().filter(|one| one.permit.is_none()).count();
+        let (mut released, mut goes_on) = (false, false);
+        for one in running.iter_mut().filter(|one| one.permit.is_some()) {
+            let now = one.progress.done_bytes();
+            let is_same =
+                |(other, done): &&(Arc<Progress>, u64)| Arc::ptr_eq(other, &one.progress) && *done == now;
+            let is_stalled = seen.iter().any(|other| is_same(&other));
+            goes_on |= !is_stalled;
+            if is_stalled && room > 0 {
+                one.permit = None;
+                room -= 1;
+                released = true;
+            }
+        }
+        match released || goes_on {
+            true => Ok(()),
+            false => Err(self.stalled()),
+        }
+    }
+
+    fn stalled(&self) -> ConversationError {
+        let seconds = self.pace.limit().as_secs();
+        let where_from = match &self.folder {
+            Some(folder) => folder.display().to_string(),
+            None => "the folders of transcripts".to_owned(),
+        };
+        ConversationError::StoreFailed(StoreFailure {
+            text: format!(
+                "nothing could be read from {where_from} for {seconds} s; check that its disk or network folder responds, then \
+                 try again"
+            ),
+            is_passing: true,
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.place.running).retain(|one| !Arc::ptr_eq(&one.progress, &self.progress));
+    }
+}
+
+/// Whether the same readings run, and none has read anything.
+fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> bool {
+    let same = |(one, other): (&(Arc<Progress>, u64), &(Arc<Progress>, u64))| {
+        Arc::ptr_eq(&one.0, &other.0) && one.1 == other.1
+    };
+    before.len() == now.len() && before.iter().zip(now).all(same)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one call: it is whole after any panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,60 @@
+//! What a check has found so far.
+
+use std::collections::HashMap;
+
+use bridge_protocol::check::{Finding, FindingKind};
+
+use super::{FINDINGS_OF_A_KIND_LIMIT, Report, Strange, Stranges};
+
+/// The findings of one check, of whichever format.
+#[derive(Debug, Default)]
+pub(in crate::transcript) struct Findings {
+    report: Report,
+    /// How many of each kind there are.
+    counts: HashMap<FindingKind, usize>,
+    stranges: Stranges,
+}
+
+impl Findings {
+    /// Adds what was found in a line; of more than [`FINDINGS_OF_A_KIND_LIMIT`] of its kind, the number.
+    pub(in crate::transcript) fn add(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        if *count > FINDINGS_OF_A_KIND_LIMIT {
+            self.report.more += 1;
+            return;
+        }
+        let detail = detail.into();
+        self.report.findings.push(Finding { line, kind, detail });
+    }
+
+    /// The same of what makes the agent refuse to go on with the session.
+    pub(in crate::transcript) fn refuse(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+        let detail = detail.into();
+        self.report.refusals.push(Finding {
+            line,
+            kind,
+            detail: detail.clone(),
+        });
+        self.add(line, kind, detail);
+    }
+
+    /// Adds something that this version does not know; `writer` says what is known of who wrote it.
+    pub(in crate::transcript) fn add_strange(
+        &mut self,
+        line: u64,
+        strange: Strange,
+        writer: impl FnOnce() -> Option<String>,
+    ) {
+        self.stranges.add(line, strange, writer);
+    }
+
+    /// All of it, in the order of the lines.
+    pub(in crate::transcript) fn into_report(mut self) -> Report {
+        for (line, detail) in std::mem::take(&mut self.stranges).told() {
+            self.add(line, FindingKind::UnknownRecord, detail);
+        }
+        self.report.findings.sort_by_key(|finding| finding.line);
+        self.report
+    }
+}

@@ -1,0 +1,186 @@
+//! Folders on a mount that does not answer, as that of a server which is down: what needs the folder is refused in time and
+//! may be tried again, and nothing else waits for it.
+//!
+//! The mount is one in user space whose server, this test, answers nothing. It is made in a namespace of the daemon's own.
+//! The tests are skipped where the system does not allow that.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::turn::StopReason;
+use serde_json::json;
+
+use crate::home::{Daemon, Home};
+use crate::scripted::configured;
+use crate::support::Refusal;
+
+/// A mount of a daemon. Everything below it waits as long as its server runs, and fails after that.
+struct Mount {
+    server: Child,
+}
+
+/// Starts a daemon that can be given mounts. None, with a printed reason, if the system does not allow this user to.
+#[allow(clippy::print_stderr, reason = "the harness shows why a test was skipped")]
+fn start(home: &Home) -> Option<Daemon<'_>> {
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        eprintln!("skipped: there is no device for file systems in user space: {error}");
+        return None;
+    }
+    let allowed = Command::new("unshare")
+        .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
+        .stderr(Stdio::null())
+        .status();
+    match allowed {
+        Ok(status) if status.success() => {}
+        Ok(_) => {
+            eprintln!("skipped: this user may not mount a disk in memory");
+            return None;
+        }
+        Err(error) => {
+            eprintln!("skipped: unshare cannot be run: {error}");
+            return None;
+        }
+    }
+    let inner = home.command();
+    let mut command = Command::new("unshare");
+    command.env_clear().arg("-Urm").arg(inner.get_program());
+    for (name, value) in inner.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    command.current_dir(inner.get_current_dir().unwrap());
+    command.stdout(Stdio::null());
+    Some(home.start_command(command, &[]))
+}
+
+/// A shell in the namespace of a daemon.
+fn inside(daemon: &Daemon<'_>, script: &str, folder: &Path) -> Command {
+    let target = format!("--target={}", daemon.pid());
+    let mut command = Command::new("nsenter");
+    command
+        .args([&target, "--user", "--mount", "--preserve-credentials"])
+        .args(["sh", "-euc", script, "sh"])
+        .arg(folder);
+    command
+}
+
+/// Uncovers a folder.
+fn unmount(daemon: &Daemon<'_>, folder: &Path) {
+    let status = inside(daemon, "umount -l \"$1\"", folder).status();
+    assert!(status.unwrap().success());
+}
+
+impl Mount {
+    /// Covers a folder of the daemon with the mount.
+    fn over(daemon: &Daemon<'_>, folder: &Path) -> Self {
+        // The device has to be opened by who mounts it.
+        let script = "exec 3<>/dev/fuse
+            mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 none \"$1\"
+            echo mounted
+            exec cat";
+        let mut command = inside(daemon, script, folder);
+        let mut server = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = String::new();
+        BufReader::new(server.stdout.take().unwrap())
+            .read_line(&mut told)
+            .unwrap();
+        assert_eq!(told, "mounted\n");
+        Self { server }
+    }
+
+    /// Has everything that waits fail, and all that comes after it.
+    fn fail(mut self) {
+        drop(self.server.stdin.take());
+        assert!(self.server.wait().unwrap().success());
+    }
+}
+
+/// Of two readers that wait for a folder that does not answer, and of as many checks, nothing of other agents notices
+/// anything; whoever waits is told where.
+#[tokio::test]
+async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
+    let transcripts = "transcripts = \"$FOLDER\"\ntranscript_format = \"claude\"\n";
+    let home = Home::new();
+    let folder = home.folder_named("transcripts");
+    let agent = configured("remote", None);
+    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n{command}{}{environment}",
+        transcripts.replace("$FOLDER", &folder)
+    ));
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let local = app.begun(&home.project(), &["one"]).await;
+    let remote = app.make_of(&home.project(), "remote").await;
+    assert_eq!(app.send(remote, "one").await.stop_reason, StopReason::EndTurn);
+    let mount = Mount::over(&daemon, Path::new(&folder));
+
+    let mut waiting = Vec::new();
+    for method in [
+        "conversation/history",
+        "conversation/checkpoints",
+        "conversation/history",
+        "transcript/check",
+        "transcript/check",
+        "transcript/check",
+    ] {
+        let mut raw = daemon.raw().await;
+        let id = raw.send(method, json!({"conversationId": remote})).await;
+        waiting.push((method, raw, id));
+    }
+    assert_eq!(app.messages(local).await.len(), 2);
+    assert_eq!(app.checkpoints(local).await.len(), 1);
+    let checked = app.ask("transcript/check", local).await;
+    assert_eq!(checked["findings"], json!([]));
+    assert_eq!(app.remembered(local).await, ["one"]);
+
+    let refusal = Refusal(1015, "storeFailed", true);
+    for (method, raw, id) in &mut waiting {
+        if *method == "transcript/check" {
+            continue;
+        }
+        let answer = raw.answer(*id).await;
+        assert!(answer.to_string().contains(&folder), "{answer}");
+        refusal.check(&answer, method);
+    }
+    // Now whoever waited fails at once, and so does who comes.
+    mount.fail();
+    for (method, raw, id) in &mut waiting {
+        if *method == "transcript/check" {
+            let answer = raw.answer(*id).await;
+            assert_eq!(answer["error"]["data"]["retryable"], true, "{answer}");
+        }
+    }
+    unmount(&daemon, Path::new(&folder));
+    app.ask("conversation/history", remote).await;
+}
+
+/// A mark of a restored transcript that cannot be read now is not a damaged one: it says neither that turns are missing nor
+/// that none are.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_now_is_not_taken_for_damaged() {
+    let home = Home::new();
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    app.close(id).await;
+    let marks = home.data().join("kept/unreported");
+    std::fs::create_dir_all(&marks).unwrap();
+    Mount::over(&daemon, &marks).fail();
+    let mut raw = daemon.raw().await;
+    let this = json!({"conversationId": id});
+    let refusal = Refusal(1015, "storeFailed", true);
+    raw.refused("conversation/resume", this.clone(), refusal).await;
+    raw.refused("conversation/history", this.clone(), refusal).await;
+    unmount(&daemon, &marks);
+    let resumed = app.ask("conversation/resume", id).await;
+    let fidelity = serde_json::from_value::<Fidelity>(resumed["resumed"]["fidelity"].clone());
+    assert_eq!(fidelity.unwrap(), Fidelity::Full, "{resumed}");
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
