@@ -16,7 +16,8 @@ fn the_second_ctrl_c_leaves_a_chat_that_entered_a_running_turn() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let mut sent = home
-        .command(&["send", &id, "[[say Begun]] [[deaf]] [[hang]]"])
+        // The prompt, which is shown too, does not have the word that the agent says.
+        .command(&["send", &id, "[[say Be]][[say gun]] [[deaf]] [[hang]]"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
