@@ -428,10 +428,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_names_the_known_ones() {
         let error = "clade".parse::<AgentKind>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            r#"unknown agent kind "clade": known are claude, codex, gemini, opencode, loopback, generic"#
-        );
+        crate::words::check("an agent of an unknown kind", "agent kind", &error.to_string());
     }
 
     #[test]

@@ -271,7 +271,7 @@ pub(super) fn cut_middle(text: &str, columns: usize, look: Look) -> String {
         return text.to_owned();
     }
     let begin = cut(text, columns.div_ceil(2), look);
-    let room = columns - begin.width();
+    let room = columns.saturating_sub(begin.width());
     let mut taken = 0;
     let end = text.char_indices().rev().take_while(|(_, character)| {
         taken += character.width().unwrap_or(0);

@@ -25,7 +25,7 @@ use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::inbox::Incoming;
@@ -44,7 +44,7 @@ use super::state::{Model, Session};
 use super::upstream::UpstreamSession;
 use super::wakings::Place;
 use super::work::Progress;
-use failing::{BEGINS_ANEW_EVERY, fault_of};
+use failing::{fault_of, pause_after};
 
 /// How often the daemon checks whether an agent's background commands have ended, before it closes the session on its own
 /// account.
@@ -279,14 +279,18 @@ impl Actor {
     /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Returns what came in too late. After a
     /// panic it begins anew from what is on disk, with the same subscribers.
     pub async fn run(mut self) -> Vec<Message> {
-        let mut began = Instant::now();
+        let (mut began, mut pause) = (Instant::now(), Duration::ZERO);
         let mut fault = fault_of(self.serve()).await;
         while let Some(why) = fault {
+            let stops = self.stop.is_cancelled();
             let again = fault_of(self.begin_anew(&why)).await;
+            if stops {
+                break;
+            }
+            pause = pause_after(began.elapsed(), pause);
             tokio::select! {
-                biased;
-                () = self.stop.cancelled() => break,
-                () = sleep_until(began + BEGINS_ANEW_EVERY) => {}
+                () = self.stop.cancelled() => {}
+                () = sleep(pause) => {}
             }
             began = Instant::now();
             fault = match again {

@@ -149,6 +149,7 @@ fn groff_has_nothing_to_say_of_a_page() {
         groff.args(["-man", "-Tutf8", "-z"]);
         let child = groff.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let Ok(mut child) = child else {
+            eprintln!("skipped: there is no groff");
             return;
         };
         child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
@@ -189,6 +190,7 @@ fn offered(folder: &Path, program: &str, line: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_options_values_conversations_and_checkpoints() {
     if Command::new("bash").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no bash");
         return;
     }
     let home = Home::new();

@@ -18,6 +18,9 @@ pub(crate) fn verify_upstream(client: &mut Client, ledger: &mut Ledger) {
     }
 }
 
+/// After how many readings a conversation that changes during each is taken for one that never rests.
+const PASSES_LIMIT: usize = 100;
+
 /// What is told of one conversation.
 struct Seen {
     entries: Value,
@@ -26,11 +29,12 @@ struct Seen {
 }
 
 impl Seen {
-    /// All of it as it stands together: a conversation may go on by itself between one call and the next.
+    /// All of it as it stands together: a conversation may go on by itself between one call and the next. What was running
+    /// when the daemon was killed goes on a few times at most.
     fn at_one_time(client: &mut Client, id: &str) -> Self {
         let params = json!({"conversationId": id, "limit": 1000});
         let mut lineage = client.call("conversation/lineage", &params)["entries"].take();
-        loop {
+        for _ in 0..PASSES_LIMIT {
             let entries = lineage;
             let named = json!({"conversationId": id});
             let links = client.call("conversation/chain", &named)["links"].take();
@@ -40,6 +44,7 @@ impl Seen {
                 return Self { entries, links, view };
             }
         }
+        panic!("{id} changes again and again");
     }
 }
 

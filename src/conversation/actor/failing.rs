@@ -14,8 +14,20 @@ use crate::transcript::moving::Moving;
 
 use super::{Actor, Job};
 
-/// How often a task that panics begins anew at most: one that panics without any message would otherwise keep a thread busy.
-pub(super) const BEGINS_ANEW_EVERY: Duration = Duration::from_secs(1);
+/// After how long without a panic a task counts as sound again.
+const SOUND_AFTER: Duration = Duration::from_secs(60);
+
+/// The longest pause before a task begins anew. Calls wait as long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// How long a task that served for so long before it panicked waits until it begins anew. One that panics without any message
+/// would otherwise keep a thread busy, and fill the log.
+pub(super) fn pause_after(served: Duration, last_pause: Duration) -> Duration {
+    if served >= SOUND_AFTER {
+        return Duration::ZERO;
+    }
+    (last_pause * 2).clamp(Duration::from_millis(100), LONGEST_PAUSE)
+}
 
 /// Why something panicked, if it did.
 pub(super) async fn fault_of(work: impl Future<Output = ()>) -> Option<String> {

@@ -97,7 +97,7 @@ impl Registry {
             let session = named(&services, &id, entry.as_deref())?;
             forget(&services, &session)
         };
-        self.reading("transcript/forget", None, work).await
+        self.changing("transcript/forget", work).await
     }
 }
 

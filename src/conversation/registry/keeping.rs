@@ -331,7 +331,7 @@ impl Registry {
             }
             Ok(answer)
         };
-        let kept = self.reading("transcript/keep", None, work).await;
+        let kept = self.changing("transcript/keep", work).await;
         match moved {
             Some((id, cwd)) => self.beside_moves(id, &cwd, kept),
             None => kept,
@@ -388,7 +388,7 @@ impl Registry {
             }
             Ok(answer)
         };
-        self.reading("transcript/restore", None, work).await
+        self.changing("transcript/restore", work).await
     }
 
     /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the

@@ -114,7 +114,13 @@ impl Registry {
         cwd: &str,
         read: Result<T, ConversationError>,
     ) -> Result<T, ConversationError> {
-        if let Err(ConversationError::NotFound { .. } | ConversationError::StoreFailed(_)) = &read {
+        let may_be_moved = match &read {
+            Err(ConversationError::NotFound { .. }) => true,
+            // A full disk or a folder that does not respond has nothing to do with a move.
+            Err(ConversationError::StoreFailed(failure)) => !failure.is_passing,
+            _ => false,
+        };
+        if may_be_moved {
             self.refuse_moving(id)?;
             if self.shown(id).is_ok_and(|now| now.cwd != cwd) {
                 return Err(being_moved());

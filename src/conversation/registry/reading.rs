@@ -91,6 +91,29 @@ impl Registry {
         .await
     }
 
+    /// The same of work that changes files as well. It is waited for however long it reads nothing, so that no second call does
+    /// the same beside it.
+    ///
+    /// # Errors
+    /// As [`Begun::reading`](super::super::work::Begun::reading).
+    pub(super) async fn changing<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        change: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let begun = self.begun(method, None);
+        let turn = self
+            .readings
+            .place(None, Pace::Long)
+            .turn(begun.progress())
+            .await?;
+        let change = move || {
+            let _turn = turn;
+            change()
+        };
+        begun.reading(change).await
+    }
+
     /// The same of what reads a page of a history.
     async fn reading_page<T: Send + 'static>(
         &self,

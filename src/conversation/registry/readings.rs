@@ -93,10 +93,11 @@ impl Place {
     /// # Errors
     /// When too many readings are stalled.
     pub(super) async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
+        // One wait, so that nobody who comes later is before this one.
+        let mut acquired = pin!(Arc::clone(&self.turns).acquire_owned());
         let mut seen = self.done();
         loop {
-            let acquired = Arc::clone(&self.turns).acquire_owned();
-            match timeout(self.pace.limit(), acquired).await {
+            match timeout(self.pace.limit(), &mut acquired).await {
                 Ok(Ok(permit)) => {
                     lock(&self.running).push(Running {
                         progress: Arc::clone(&progress),

@@ -84,7 +84,7 @@ impl Registry {
                 let held = find(&entries, &id)?;
                 beside(&services, &held, asked.as_ref())
             };
-            registry.reading("transcript/check", None, repair).await
+            registry.changing("transcript/check", repair).await
         };
         self.once(None, request, work).await
     }

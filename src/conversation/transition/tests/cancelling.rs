@@ -408,6 +408,7 @@ fn f14_a_deaf_agent_never_has_two_prompts_at_once() {
     world.forget_log();
     world.configured(Ok(()));
     let log = world.log();
+    // No agent is given a second session while the first may still answer.
     let next = log.iter().position(|line| line.starts_with("open"));
     let closed = log.iter().position(|line| line.starts_with("close session"));
     assert!(next.is_none() || (closed.is_some() && closed < next), "{log:?}");

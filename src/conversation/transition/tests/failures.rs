@@ -356,6 +356,7 @@ fn an_agent_that_dies_while_prompts_wait_goes_on_with_them() {
     world.queue("third");
     world.forget_log();
     world.dies();
+    // The waiting prompt needs a session: it is opened without being asked for.
     assert_eq!(
         world.log()[2..],
         [

@@ -242,11 +242,11 @@ fn an_orphan_that_is_allowed_starts_one_turn() {
     world.says_something();
     let log = world.log();
     assert!(log[0].starts_with("event promptAccepted t3"), "{log:?}");
+    let told: Vec<_> = log[1..].iter().filter(|line| *line != "write record").collect();
     assert_eq!(
-        log[1..],
+        told,
         [
             "event resolved q1 by client",
-            "write record",
             "answer 3 responded t3",
             "update agent_message_chunk of t3"
         ]
