@@ -41,19 +41,29 @@ pub fn advice(id: ConversationId, lost: &[LostPart]) -> String {
 
 /// The refusal of a call that needs all of the record.
 pub(super) fn refusal(id: ConversationId, lost: &[LostPart]) -> ConversationError {
-    let is_passing = |part: &LostPart| StoreError::LostBody(part.clone()).is_passing();
     ConversationError::StoreFailed(StoreFailure {
         text: format!("{}; {}", described(id, lost), advice(id, lost)),
-        is_passing: lost.iter().any(is_passing),
+        is_passing: is_passing(lost),
     })
 }
 
-/// The record with which the conversation continues: it says what is lost until the next turn ends.
+/// Whether the same read may succeed later.
+pub(super) fn is_passing(lost: &[LostPart]) -> bool {
+    let is_passing = |part: &LostPart| StoreError::LostBody(part.clone()).is_passing();
+    lost.iter().any(is_passing)
+}
+
+/// The record with which the conversation continues: it says what is lost until the next turn ends. Its scheduled
+/// continuation is not sent: without the system prompt, for one, the agent would do something else.
 pub(super) fn record_without(found: Salvaged) -> ConversationRecord {
     let Salvaged { mut record, lost } = found;
     if !lost.is_empty() {
+        let continuation = match record.continuation.take() {
+            Some(_) => "; it does not continue automatically without that",
+            None => "",
+        };
         record.failure = Some(format!(
-            "{}; {}",
+            "{}{continuation}; {}",
             described(record.id, &lost),
             advice(record.id, &lost)
         ));

@@ -41,7 +41,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{Change, ConversationRecord, Lookup, RequestRecord, ResolvedBy, Salvaged};
+use crate::store::{Change, ConversationRecord, Lookup, LostPart, RequestRecord, ResolvedBy, Salvaged};
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
 use super::answer::{Answer, Request};
@@ -104,6 +104,8 @@ pub struct Registry {
 struct Entry {
     mailbox: mpsc::Sender<Message>,
     published: watch::Receiver<Arc<Conversation>>,
+    /// The parts without which it cannot continue: its task is there to delete it, and must change nothing else.
+    essential_lost: Vec<LostPart>,
 }
 
 /// What is recorded of a call in place of its result, while its conversation is made and not open: its repetition opens it.
@@ -363,27 +365,32 @@ impl Registry {
         id: ConversationId,
         message: &Message,
     ) -> Result<mpsc::Sender<Message>, ConversationError> {
+        let is_deletion =
+            matches!(message, Message::Call { call, .. } if matches!(**call, Call::Delete { .. }));
         if let Some(entry) = self.lock().get(&id) {
-            return Ok(entry.mailbox.clone());
+            // Its deletion failed, or still runs.
+            return match is_deletion || entry.essential_lost.is_empty() {
+                true => Ok(entry.mailbox.clone()),
+                false => Err(lost_parts::refusal(id, &entry.essential_lost)),
+            };
         }
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
         let found = self.salvaged(id)?;
-        let is_deletion =
-            matches!(message, Message::Call { call, .. } if matches!(**call, Call::Delete { .. }));
-        if !is_deletion && !lost_parts::can_continue(&found) {
-            return Err(lost_parts::refusal(id, &found.lost));
-        }
-        Ok(self.start(self.record_to_start(found)))
+        let essential_lost = match lost_parts::can_continue(&found) {
+            true => Vec::new(),
+            false if is_deletion => found.lost.clone(),
+            false => return Err(lost_parts::refusal(id, &found.lost)),
+        };
+        Ok(self.start(self.record_to_start(found), essential_lost))
     }
 
-    /// The record with which a conversation starts. What it lacks is logged, and damaged files are kept.
+    /// The record with which a conversation starts. What it lacks is logged.
     fn record_to_start(&self, found: Salvaged) -> ConversationRecord {
         if !found.lost.is_empty() {
             let what = lost_parts::described(found.record.id, &found.lost);
-            tracing::error!("{what}; the conversation continues without it");
-            self.services.store.set_aside_lost(&found.lost);
+            tracing::error!("{what}");
         }
         lost_parts::record_without(found)
     }
@@ -419,7 +426,11 @@ impl Registry {
     }
 
     /// Starts a conversation's task: registered first, then run.
-    fn start(self: &Arc<Self>, record: ConversationRecord) -> mpsc::Sender<Message> {
+    fn start(
+        self: &Arc<Self>,
+        record: ConversationRecord,
+        essential_lost: Vec<LostPart>,
+    ) -> mpsc::Sender<Message> {
         let id = record.id;
         let entry = self.services.catalog.get(&record.agent);
         let kind = entry.map_or(crate::agent::profile::AgentKind::Generic, |entry| entry.kind);
@@ -445,6 +456,7 @@ impl Registry {
             Entry {
                 mailbox: mailbox.clone(),
                 published: watched,
+                essential_lost,
             },
         );
         let registry = Arc::downgrade(self);

@@ -128,10 +128,13 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
     });
     let mut found: Vec<Diagnostic> = named.collect();
     if let Some(more) = lost.len().checked_sub(LOST_LIMIT + 1) {
-        let what = format!(
-            "{} more conversations lack parts whose files cannot be read",
-            more + 1
-        );
+        let what = match more {
+            0 => "1 more conversation lacks parts whose files cannot be read".to_owned(),
+            _ => format!(
+                "{} more conversations lack parts whose files cannot be read",
+                more + 1
+            ),
+        };
         let bodies = services.data.join(BODIES);
         found.push(
             error(what)

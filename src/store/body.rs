@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::sha256_hex;
 use super::error::{Loss, LostPart, StoreError};
+use crate::files::set_aside::{self, Unreadable};
 use crate::files::{durable, is_absence, read_file};
 
 /// A reference to a body, in place of the value.
@@ -84,7 +85,8 @@ impl Bodies {
         })
     }
 
-    /// Removes bodies that are not in `named`, and returns how many. Leaves files that the store did not write.
+    /// Removes bodies that are not in `named`, and returns how many. Leaves files that the store did not write, and sets
+    /// damaged bodies aside: a conversation may have continued without what they held.
     pub(super) fn sweep(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
         let listed = match fs::read_dir(&self.folder) {
             Ok(listed) => listed,
@@ -99,6 +101,12 @@ impl Bodies {
                 .to_str()
                 .is_some_and(|name| is_body(name) && !named.contains(name));
             if !is_unnamed || file.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if name.to_str().is_some_and(|name| is_damaged(&file.path(), name)) {
+                let why = Unreadable::Damaged("its content does not match its name".to_owned());
+                // A file that cannot be renamed stays, which is logged.
+                drop(set_aside::set_aside(&file.path(), &why));
                 continue;
             }
             fs::remove_file(file.path()).map_err(StoreError::io("remove", &file.path()))?;
@@ -116,6 +124,11 @@ impl Bodies {
 fn is_body(name: &str) -> bool {
     let digits = name.strip_suffix(".new").unwrap_or(name);
     digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
+/// Whether a finished body does not have the content that its name says.
+fn is_damaged(path: &Path, name: &str) -> bool {
+    name.len() == 64 && read_file(path).is_ok_and(|content| sha256_hex(&content) != name)
 }
 
 /// Writes a whole file durably.
@@ -223,6 +236,8 @@ mod tests {
         let dropped = bodies.put(b"dropped").unwrap();
         let half = folder.path().join("bodies").join(format!("{}.new", kept.sha256));
         fs::write(&half, "ke").unwrap();
+        let damaged = bodies.put(b"damaged").unwrap();
+        fs::write(bodies.path(&damaged), "something else").unwrap();
         let strangers = ["notes", "stray/notes"].map(|name| folder.path().join("bodies").join(name));
         fs::create_dir(strangers[1].parent().unwrap()).unwrap();
         strangers.iter().for_each(|path| fs::write(path, "mine").unwrap());
@@ -230,5 +245,11 @@ mod tests {
         assert!(strangers.iter().all(|path| path.exists()) && !half.exists());
         assert!(bodies.get(&kept, "turn.prompt").is_ok());
         assert!(bodies.get(&dropped, "turn.prompt").is_err());
+        assert!(!bodies.path(&damaged).exists());
+        let aside = folder
+            .path()
+            .join("bodies")
+            .join(format!("{}.set-aside-1", damaged.sha256));
+        assert_eq!(fs::read(aside).unwrap(), b"something else");
     }
 }

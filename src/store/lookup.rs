@@ -30,6 +30,9 @@ use crate::chain::Chain;
 /// How many candidates an ambiguous name is reported with.
 const CANDIDATES_LIMIT: usize = 16;
 
+/// The structures of a conversation that mean the same without one of their parts.
+const DIVISIBLE: &[&str] = &["settings", "waiting"];
+
 /// How many owners of one upstream id are considered.
 ///
 /// An id has one owner, and a few more if its transcript was adopted again. Parallel forks of a transcript have ids
@@ -58,7 +61,8 @@ impl Shared {
             return Ok(None);
         };
         let value = Value::from_bytes("conversation", &bytes)?;
-        let (mut record, lost) = value.salvage::<ConversationRecord>("conversation", self.bodies.as_ref())?;
+        let (mut record, lost) =
+            value.salvage::<ConversationRecord>("conversation", DIVISIBLE, self.bodies.as_ref())?;
         if let Some(chain) = lost.iter().find(|part| part.is_of("chain")) {
             let lineage: Vec<LineageEntry> = self.entries_after(keyspace, id, 0, usize::MAX)?;
             let chain =
@@ -159,7 +163,7 @@ impl Shared {
         &self,
         after: Option<RecentCursor>,
         limit: usize,
-    ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
+    ) -> Result<Vec<(RecentCursor, Salvaged)>, StoreError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
         let from = after
@@ -173,7 +177,7 @@ impl Shared {
             let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
             let cursor = RecentCursor(key);
             let salvaged = self.salvaged_in(&keyspace, cursor.id())?.ok_or_else(damaged)?;
-            page.push((cursor, salvaged.usable()?));
+            page.push((cursor, salvaged));
         }
         Ok(page)
     }

@@ -54,7 +54,6 @@ pub use record::{
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;
 
-use crate::files::set_aside::{self, Unreadable};
 use apply::Mark;
 use body::Bodies;
 use commit::{Job, Writer};
@@ -225,16 +224,6 @@ impl Store {
         self.reporting(self.shared.lost_parts())
     }
 
-    /// Sets the damaged files of lost parts aside, before the conversation continues without those parts: nothing names
-    /// the files any more then, and a later start would remove them.
-    pub fn set_aside_lost(&self, lost: &[LostPart]) {
-        for part in lost.iter().filter(|part| matches!(part.loss, Loss::Damaged)) {
-            let why = Unreadable::Damaged("its content does not match its name".to_owned());
-            // A file that cannot be renamed stays, which is logged.
-            drop(set_aside::set_aside(&part.path, &why));
-        }
-    }
-
     /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
     ///
     /// A complete id takes precedence. A name is ambiguous if it is a prefix of one conversation's id and an upstream
@@ -266,7 +255,8 @@ impl Store {
     /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
     /// the cursor, if given.
     ///
-    /// A conversation that changes during the iteration moves to the front and is not visited again.
+    /// A conversation that changes during the iteration moves to the front and is not visited again. A record without
+    /// which nothing can be done, because an essential part is lost, is an error of its own; the next item follows it.
     pub fn recent(
         &self,
         after: Option<RecentCursor>,
@@ -277,18 +267,6 @@ impl Store {
             page: Vec::new().into_iter(),
             has_ended: false,
         }
-    }
-
-    /// Like [`Store::recent`], but reads at most `limit` conversations at once.
-    ///
-    /// # Errors
-    /// If a record cannot be read.
-    pub fn recent_page(
-        &self,
-        after: Option<RecentCursor>,
-        limit: usize,
-    ) -> Result<Vec<(RecentCursor, ConversationRecord)>, StoreError> {
-        self.reporting(self.shared.recent_page(after, limit))
     }
 
     /// One step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
@@ -506,7 +484,7 @@ impl Drop for WriterThread {
 struct Recent {
     shared: Arc<Shared>,
     after: Option<RecentCursor>,
-    page: std::vec::IntoIter<(RecentCursor, ConversationRecord)>,
+    page: std::vec::IntoIter<(RecentCursor, Salvaged)>,
     has_ended: bool,
 }
 
@@ -526,9 +504,9 @@ impl Iterator for Recent {
                 }
             }
         }
-        let (cursor, record) = self.page.next()?;
+        let (cursor, salvaged) = self.page.next()?;
         self.after = Some(cursor);
-        Some(Ok((cursor, record)))
+        Some(salvaged.usable().map(|record| (cursor, record)))
     }
 }
 

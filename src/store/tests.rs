@@ -143,12 +143,11 @@ fn the_list_is_in_the_order_of_the_last_change() {
         assert_eq!(newest(store), expected);
         assert_eq!(store.count(), 199);
 
-        let page = store.recent_page(None, 3).unwrap();
-        let (cursor, _) = page[2];
+        let (cursor, _) = store.recent(None).nth(2).unwrap().unwrap();
         let cursor = RecentCursor::from_text(&cursor.to_text());
-        let next = store.recent_page(cursor, 2).unwrap();
+        let next = store.recent(cursor).take(2);
         assert_eq!(
-            next.iter().map(|(_, record)| record.id).collect::<Vec<_>>(),
+            next.map(|item| item.unwrap().1.id).collect::<Vec<_>>(),
             &expected[3..5]
         );
     });

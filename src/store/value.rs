@@ -104,29 +104,30 @@ impl Value {
         }
     }
 
-    /// As [`Value::read`], without the parts whose bodies cannot be read. A structure that cannot be parsed without such a part
-    /// is left out as a whole.
+    /// As [`Value::read`], without the parts whose bodies cannot be read. A structure that lacks a part is left out as a
+    /// whole, because it would mean something else, unless it is one of `divisible`.
     pub(super) fn salvage<T: DeserializeOwned>(
         &self,
         what: &'static str,
+        divisible: &[&str],
         bodies: Option<&Bodies>,
     ) -> Result<(T, Vec<LostPart>), StoreError> {
         if self.bodies.is_empty() {
             return Ok((self.read(what, bodies)?, Vec::new()));
         }
-        let (mut members, lost) = self.members(what, bodies)?;
-        let Some(first) = lost.first() else {
-            return Ok((parse(what, &members)?, lost));
-        };
-        if let Ok(record) = parse(what, &members) {
-            return Ok((record, lost));
+        let (mut members, mut lost) = self.members(what, bodies)?;
+        for part in &mut lost {
+            if let Some((outer, _)) = part.member.split_once('.')
+                && !divisible.contains(&outer)
+            {
+                members.remove(outer);
+                part.member = outer.to_owned();
+            }
         }
-        for part in &lost {
-            members.remove(part.member.split('.').next().unwrap_or_default());
-        }
-        match parse(what, &members) {
-            Ok(record) => Ok((record, lost)),
-            Err(_) => Err(StoreError::LostBody(first.clone())),
+        match (parse(what, &members), lost.first()) {
+            (Ok(record), _) => Ok((record, lost)),
+            (Err(_), Some(first)) => Err(StoreError::LostBody(first.clone())),
+            (Err(error), None) => Err(error),
         }
     }
 

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+use bridge_protocol::event::Event;
 use serde_json::json;
 
 use super::error_words::check_start;
+use super::external_changes::limit_files;
 use crate::home::Home;
 use crate::support::{App, Refusal};
 use crate::test_programs;
@@ -499,4 +502,89 @@ async fn a_lost_part_of_one_conversation_is_reported_and_hides_no_other() {
         let is_kept = kept.values().any(|content| content == b"something else");
         assert_eq!(is_kept, what == "damaged", "nothing is deleted");
     }
+}
+
+/// The only body in the store.
+fn only_body(home: &Home) -> PathBuf {
+    let bodies: Vec<_> = files(&home.data().join("bodies")).into_keys().collect();
+    let [path] = &bodies[..] else { panic!("{bodies:?}") };
+    path.clone()
+}
+
+/// The task that deletes a conversation does not know all of it. When the deletion fails, nothing else reaches that task, so
+/// that the record stays as it is.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let prompt = "be brief ".repeat(3_000);
+    let with = json!({"settings": {"systemPrompt": prompt}});
+    let id = app.make_with(&home.project(), with).await.id;
+    app.send(id, "one").await;
+    drop((app, daemon));
+    let path = only_body(&home);
+    let content = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    // A read of it fails as on a failing disk: it may be whole, so that the conversation does not continue without it.
+    std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+
+    let (daemon, app) = home.opened().await;
+    let mut raw = daemon.raw().await;
+    let of = |more: serde_json::Value| {
+        let mut params = json!({"conversationId": id});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        params
+    };
+    let refusal = Refusal(1015, "storeFailed", true);
+    let prompted = of(json!({"prompt": "two"}));
+    raw.refused("conversation/prompt", prompted.clone(), refusal)
+        .await;
+    let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+    limit_files(&daemon, Some(journal));
+    let kept = of(json!({"transcripts": "keep"}));
+    raw.refused("conversation/delete", kept, refusal).await;
+    limit_files(&daemon, None);
+    raw.refused("conversation/prompt", prompted, refusal).await;
+    raw.refused("conversation/update", of(json!({"title": "new"})), refusal)
+        .await;
+    daemon.kill();
+
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, content).unwrap();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["one"]);
+    assert_eq!(app.get(id).await.settings.system_prompt, Some(prompt));
+}
+
+/// Without its system prompt, what was scheduled would do something else.
+#[tokio::test]
+async fn a_conversation_that_lacks_a_part_does_not_continue_automatically() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let with = json!({"settings": {"systemPrompt": "be brief ".repeat(3_000)}});
+    let id = app.make_with(&home.project(), with).await.id;
+    let waiting = json!({"conversationId": id, "prompt": "[[limit 3600]]", "onLimit": "wait"});
+    app.call("conversation/prompt", waiting).await.unwrap();
+    assert!(app.get(id).await.continuation.is_some());
+    drop((app, daemon));
+    let path = only_body(&home);
+    fs::remove_file(&path).unwrap();
+
+    let (_daemon, app) = home.opened().await;
+    let mut all = app.events_of(None, None).await;
+    let Event::Snapshot { conversation, .. } = all.until("snapshot").await else {
+        unreachable!()
+    };
+    let failure = conversation.failure.as_deref().unwrap_or_default();
+    assert!(failure.contains("does not continue automatically"), "{failure}");
+    assert!(failure.contains(path.to_str().unwrap()), "{failure}");
+    let shown = (conversation.id, conversation.state, conversation.continuation);
+    assert_eq!(shown, (id, ConversationState::Failed, None));
+    app.send(id, "two").await;
+    let now = app.get(id).await;
+    assert_eq!((now.failure, now.continuation), (None, None));
 }

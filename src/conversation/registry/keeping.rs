@@ -25,7 +25,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::archive::{KeptSession, MissingTurns, Total};
 use crate::files::durable;
 use crate::paths::names::PASSED;
-use crate::store::TranscriptRoot;
+use crate::store::{StoreError, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::meter::metered;
 use crate::transcript::shelf::Format;
@@ -251,6 +251,10 @@ impl Registry {
         for conversation in self.services.store.recent(None) {
             let record = match conversation {
                 Ok((_, record)) => record,
+                Err(StoreError::LostBody(part)) => {
+                    tracing::warn!(%part, "a conversation cannot be read; its transcripts are not backed up");
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "conversations cannot be read; their transcripts are backed up later");
                     return;

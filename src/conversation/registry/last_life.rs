@@ -138,19 +138,17 @@ impl Registry {
         // A look that panicked saw nothing.
         let arrived = look.await.unwrap_or(Arrival::Unknown);
         let tool_started = turn.phase >= TurnPhase::ToolStarted;
-        let (why, is_unsent) = match arrived {
-            Arrival::Absent if !tool_started => (
-                "the daemon ended before the prompt reached the agent: it can be sent again",
-                true,
-            ),
-            Arrival::Absent | Arrival::Present => (
+        let is_unsent = arrived == Arrival::Absent && !tool_started;
+        let why = match arrived {
+            Arrival::Absent if is_unsent => {
+                "the daemon ended before the prompt reached the agent: it can be sent again"
+            }
+            Arrival::Absent | Arrival::Present => {
                 "the daemon ended while the turn ran, and the agent has the prompt: go on with it rather than send it \
-                 again",
-                false,
-            ),
-            // The turn did end, see below.
-            Arrival::Answered => ("", false),
-            Arrival::Unknown => ("the daemon ended while the turn ran", false),
+                 again"
+            }
+            // An answered turn did end, so that this failure is removed below.
+            Arrival::Answered | Arrival::Unknown => "the daemon ended while the turn ran",
         };
         let (mut record, mut ended) =
             end_unfinished(record, FailureKind::DaemonRestarted, why, arrived, now());
@@ -216,8 +214,16 @@ impl Registry {
                 let Some(registry) = registry.upgrade() else {
                     return false;
                 };
-                match registry.record(id) {
-                    Ok(_) => registry.deliver(id, Message::Due(place)).is_ok(),
+                match registry.salvaged(id) {
+                    Ok(found) if lost_parts::can_continue(&found) => {
+                        registry.deliver(id, Message::Due(place)).is_ok()
+                    }
+                    Ok(found) if lost_parts::is_passing(&found.lost) => false,
+                    Ok(found) => {
+                        let what = lost_parts::described(id, &found.lost);
+                        tracing::error!("{what}; its scheduled continuation is not sent");
+                        true
+                    }
                     // It was deleted meanwhile.
                     Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => true,
                     Err(_) => false,

@@ -74,10 +74,9 @@ impl Registry {
             if seen.contains(&id) {
                 continue;
             }
-            if let Ok(Some(record)) = self.services.store.conversation(id) {
-                let conversation = view_of_record(&record);
+            if let Ok(found) = self.salvaged(id) {
                 let event = Event::Snapshot {
-                    conversation,
+                    conversation: view_without(found),
                     gap,
                     running: None,
                     session: None,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::store::{ConversationRecord, PendingTurn, TurnPhase, WaitingPrompt};
+use crate::store::{ConversationRecord, PendingContinuation, PendingTurn, TurnPhase, WaitingPrompt};
 
 const STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation", "waiting"];
 
@@ -137,6 +137,41 @@ fn a_queue_of_any_length_fits() {
     for length in [10, 600, 20_000] {
         stored(&with_line(200, length), &bodies);
     }
+}
+
+/// A continuation without its text would send another text. A queue without one prompt is the same queue.
+#[test]
+fn a_structure_that_lacks_a_part_is_left_out_as_a_whole_unless_it_is_divisible() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = Bodies::in_folder(folder.path().to_owned());
+    let long = |mark: &str| format!("{mark} {}", "x".repeat(20_000));
+    let mut record = with_line(2, 20_000);
+    record.settings.system_prompt = Some(long("system"));
+    record.settings.model = Some("model".to_owned());
+    record.continuation = Some(PendingContinuation {
+        text: Some(PromptContent::text(&long("text"))),
+        ..PendingContinuation::at_once(Timestamp::UNIX_EPOCH)
+    });
+    let value = stored(&record, &bodies);
+    let parts = [
+        "/continuation/text",
+        "/settings/systemPrompt",
+        "/waiting/1",
+        "/waiting/2",
+    ];
+    assert_eq!(paths(&value), parts);
+    for part in &parts[..3] {
+        std::fs::remove_file(folder.path().join(&value.bodies[*part].sha256)).unwrap();
+    }
+    let salvaged =
+        value.salvage::<ConversationRecord>("conversation", &["settings", "waiting"], Some(&bodies));
+    let (found, lost) = salvaged.unwrap();
+    let lost: Vec<_> = lost.iter().map(|part| part.member.as_str()).collect();
+    assert_eq!(lost, ["continuation", "settings.systemPrompt", "waiting.1"]);
+    record.continuation = None;
+    record.settings.system_prompt = None;
+    record.waiting.remove(&1);
+    assert_eq!(found, record);
 }
 
 #[test]

@@ -14,7 +14,11 @@ impl Registry {
     /// Reports a change of its transcript to a conversation; if that has no task, to those who subscribed to all. Waits for
     /// room in its mailbox.
     pub(in crate::conversation::registry) async fn tell_growth(&self, id: ConversationId, growth: Growth) {
-        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone());
+        let mailbox = {
+            let live = self.lock();
+            let entry = live.get(&id).filter(|entry| entry.essential_lost.is_empty());
+            entry.map(|entry| entry.mailbox.clone())
+        };
         let left = match mailbox {
             None => Some(growth),
             Some(mailbox) => put(&mailbox, growth, &self.stop).await,
