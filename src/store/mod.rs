@@ -255,8 +255,8 @@ impl Store {
     /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
     /// the cursor, if given.
     ///
-    /// A conversation that changes during the iteration moves to the front and is not visited again. A record without
-    /// which nothing can be done, because an essential part is lost, is an error of its own; the next item follows it.
+    /// A conversation that changes during the iteration moves to the front and is not visited again. A record
+    /// whose chain is lost is an error, after which the iteration continues.
     pub fn recent(
         &self,
         after: Option<RecentCursor>,
