@@ -529,7 +529,7 @@ async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
     // A read of it fails as on a failing disk: it may be whole, so that the conversation does not continue without it.
     std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
 
-    let (daemon, app) = home.opened().await;
+    let (daemon, _app) = home.opened().await;
     let mut raw = daemon.raw().await;
     let of = |more: serde_json::Value| {
         let mut params = json!({"conversationId": id});
