@@ -122,6 +122,9 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
         cwd,
     });
     match found.await.map(|answer| answer.conversation) {
+        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none.hint(
+            "begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all",
+        )),
         Err(unknown) if is_unknown(&unknown) => Err(match to_adopt(daemon, word).await {
             Some(hint) => unknown.hint(hint),
             None => unknown,
@@ -134,7 +137,9 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
             )))
         }
         Err(deleted) => Err(match deleted.detail("deletedAt") {
-            Some(at) => deleted_at(deleted, &at),
+            Some(at) => deleted_at(deleted, &at).hint(
+                "sessions of it that were not deleted are among sessionctl transcripts; to continue one: sessionctl adopt ID",
+            ),
             None => deleted,
         }),
         found => found,

@@ -1,7 +1,7 @@
 //! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo
 //! brings it back.
 
-use std::fs::File;
+use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;
@@ -12,12 +12,13 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::{Edit, Fork, History, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::StopReason;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
+use super::unresponsive_folders::{Mount, start};
 use crate::carrying::files_below;
 use crate::gate::Gate;
 use crate::home::Home;
+use crate::signs::Watched;
 use crate::support::{App, refused, told, within};
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
@@ -378,36 +379,36 @@ async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left()
     assert_eq!(app.remembered(id).await, ["one", "better"]);
 }
 
-/// The branch is open by then, and no record names it.
+/// The branch is there by then, and no record names it: the daemon waits for the folder of long prompts, which it needs for
+/// the record.
 #[tokio::test]
 async fn a_branch_that_was_not_recorded_when_the_daemon_was_killed_is_not_left() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    // A long prompt is a file of its own, which is read before the record of the edit is written.
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
     let long = "better ".repeat(4_096);
     app.begun(&home.project(), &[&long]).await;
-    let bodies = files_below(&home.data().join("bodies"));
-    let [body] = &bodies[..] else { panic!("{bodies:?}") };
     let id = app.begun(&home.project(), &PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
-    let transcripts = || files_below(&home.data().join("loopback/projects"));
-    let (before, lineage, head) = (transcripts(), app.lineage(id).await, app.get(id).await.head);
-    std::fs::remove_file(body).unwrap();
-    mknodat(CWD, body, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let projects = home.data().join("loopback/projects");
+    let (before, lineage, head) = (
+        files_below(&projects),
+        app.lineage(id).await,
+        app.get(id).await.head,
+    );
+    let _mount = Mount::over(&daemon, &home.data().join("bodies"));
     let mut raw = daemon.raw().await;
     let params = json!({"conversationId": id, "at": at, "prompt": long});
     raw.send("conversation/edit", params).await;
-    // Waits until the daemon reads it, which then waits for what is written there.
-    let pipe = body.clone();
-    let opening = tokio::task::spawn_blocking(move || File::options().write(true).open(pipe));
-    let writer = within(opening).await.unwrap().unwrap();
-    assert_eq!(transcripts().len(), before.len() + 1, "the branch was cut");
+    Watched::below(&projects).wait_for("branch", || {
+        let is_transcript = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "jsonl");
+        let transcripts = files_below(&projects);
+        (transcripts.iter().filter(is_transcript).count() > before.len()).then_some(())
+    });
     daemon.kill();
-    drop(writer);
-    std::fs::remove_file(body).unwrap();
 
     let (_daemon, app) = home.opened().await;
-    assert_eq!(transcripts(), before);
+    assert_eq!(files_below(&projects), before);
     assert!(files_below(&home.data().join("copies")).is_empty());
     assert_eq!((app.lineage(id).await, app.get(id).await.head), (lineage, head));
     assert_eq!(app.remembered(id).await, PROMPTS);

@@ -18,13 +18,13 @@ use crate::scripted::configured;
 use crate::support::Refusal;
 
 /// A mount of a daemon. Everything below it waits as long as its server runs, and fails after that.
-struct Mount {
+pub(crate) struct Mount {
     server: Child,
 }
 
 /// Starts a daemon that can be given mounts. None, with a printed reason, if the system does not allow this user to.
 #[allow(clippy::print_stderr, reason = "the harness shows why a test was skipped")]
-fn start(home: &Home) -> Option<Daemon<'_>> {
+pub(crate) fn start(home: &Home) -> Option<Daemon<'_>> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
         eprintln!("skipped: there is no device for file systems in user space: {error}");
         return None;
@@ -74,7 +74,7 @@ fn unmount(daemon: &Daemon<'_>, folder: &Path) {
 
 impl Mount {
     /// Covers a folder of the daemon with the mount.
-    fn over(daemon: &Daemon<'_>, folder: &Path) -> Self {
+    pub(crate) fn over(daemon: &Daemon<'_>, folder: &Path) -> Self {
         // The device has to be opened by who mounts it.
         let script = "exec 3<>/dev/fuse
             mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 none \"$1\"

@@ -422,6 +422,7 @@ fn the_mode_and_model_that_the_agent_reports_are_shown_and_changes_are_kept() {
         (view.settings.mode.as_deref(), view.settings.model.as_deref()),
         (Some("default"), Some("opus"))
     );
+    // What the agent reports is not what somebody asked for: the next session is not told to use it.
     assert_eq!(world.model.record.settings.mode, None);
     world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
     world.updates(&json!({
