@@ -76,7 +76,7 @@ fn a_command_is_not_broken() {
     }
 }
 
-/// Whoever approves a command has to see it as it is.
+/// A user has to see a command as it is before approving it.
 #[test]
 fn the_command_of_a_question_keeps_its_own_lines() {
     let home = Home::new();

@@ -29,8 +29,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// All of it as it stands together: a conversation may go on by itself between one call and the next. What was running
-    /// when the daemon was killed goes on a few times at most.
+    /// Reads all of it with no change in between: a conversation may continue automatically between two calls. A turn that
+    /// ran when the daemon was killed is continued a few times at most.
     fn at_one_time(client: &mut Client, id: &str) -> Self {
         let params = json!({"conversationId": id, "limit": 1000});
         let mut lineage = client.call("conversation/lineage", &params)["entries"].take();

@@ -4,7 +4,7 @@
 //! Nothing outside can stop a daemon between two of its system calls: a kill follows a change on disk as soon as that is seen,
 //! and the daemon may have come further by then, up to the answer. The copy stays, whole, if the repair was answered, if the
 //! conversation continues with it, or if without a conversation its intent was deleted; otherwise nothing of it may be left.
-//! The test fails unless a kill came before each of these.
+//! The test fails unless a kill came before one of these.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -101,8 +101,8 @@ impl Mount {
     }
 }
 
-/// Of two readers that wait for a folder that does not answer, and of as many checks, nothing of other agents notices
-/// anything; whoever waits is told where.
+/// Readers and checks wait for a folder that does not respond. Conversations of other agents are not affected, and callers
+/// that wait get an error that names the folder.
 #[tokio::test]
 async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let transcripts = "transcripts = \"$FOLDER\"\ntranscript_format = \"claude\"\n";
@@ -149,7 +149,7 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
         assert!(answer.to_string().contains(&folder), "{answer}");
         refusal.check(&answer, method);
     }
-    // Now whoever waited fails at once, and so does who comes.
+    // From now on, waiting calls and new ones fail at once.
     mount.fail();
     for (method, raw, id) in &mut waiting {
         if *method == "transcript/check" {

@@ -109,7 +109,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Records that another line than a request was sent.
+    /// Records that a line was sent that is not a request.
     pub(super) fn sent_other(&mut self) {
         self.last_sent = None;
     }
@@ -189,6 +189,7 @@ impl Routes {
 
     /// Passes on a notification about a request of the agent, to the inbox of that request.
     pub(super) fn about_request(&mut self, id: &RawId, method: MethodName, line: &Envelope<'_>) -> usize {
+        self.last_sent = None;
         match self
             .agent_requests
             .get(id)
@@ -201,6 +202,7 @@ impl Routes {
 
     /// Passes on a notification that names no session and may concern any.
     pub(super) fn broadcast(&mut self, method: &MethodName, line: &Line) {
+        self.last_sent = None;
         for inbox in self.inboxes() {
             inbox.push_update(method.clone(), line.clone());
         }
@@ -208,6 +210,7 @@ impl Routes {
 
     /// Records updates that were lost, in one session or in all if the session is unknown.
     pub(super) fn overflow(&mut self, handle: Option<&str>) {
+        self.last_sent = None;
         if let Some(route) = handle.and_then(|handle| self.routes.get(handle)) {
             route.inbox.push_overflow(1);
             return;
@@ -376,6 +379,7 @@ impl Routes {
 
     /// Records a response that was too long to read.
     pub(super) fn response_too_long(&mut self, raw_id: &str, limit_bytes: usize) {
+        self.last_sent = None;
         let Some(request) = RequestId::from_raw(raw_id) else {
             return;
         };

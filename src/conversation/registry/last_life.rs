@@ -161,7 +161,7 @@ impl Registry {
             }
             Arrival::Answered => {
                 record.chain.acknowledge_turn();
-                // It went on after its questions, so they were answered.
+                // The turn continued after its questions, so they were answered.
                 record
                     .interrupts
                     .retain(|interrupt| interrupt.raised_at < turn.accepted_at);

@@ -9,6 +9,7 @@ use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 use super::super::error::ConversationError;
 use super::super::history::{History, Part, Reach};
 use super::super::services::Services;
+use super::super::work::Begun;
 use super::Registry;
 use super::readings::{Pace, Place};
 use crate::transcript::checkpoint::CheckpointRef;
@@ -91,8 +92,7 @@ impl Registry {
         .await
     }
 
-    /// The same of work that changes files as well. It is waited for however long it reads nothing, so that no second call does
-    /// the same beside it.
+    /// Does work that also changes files. Unlike a reading it is never given up, because a second try would run beside it.
     ///
     /// # Errors
     /// As [`Begun::reading`](super::super::work::Begun::reading).
@@ -102,19 +102,12 @@ impl Registry {
         change: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         let begun = self.begun(method, None);
-        let turn = self
-            .readings
-            .place(None, Pace::Long)
-            .turn(begun.progress())
-            .await?;
-        let change = move || {
-            let _turn = turn;
-            change()
-        };
+        let place = self.readings.place(None, Pace::Long);
+        let change = with_turn(&place, &begun, change).await?;
         begun.reading(change).await
     }
 
-    /// The same of what reads a page of a history.
+    /// Has a page of a history read, as [`reading`](Self::reading) does.
     async fn reading_page<T: Send + 'static>(
         &self,
         method: &'static str,
@@ -139,12 +132,8 @@ impl Registry {
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         let begun = self.begun(method, conversation);
+        let read = with_turn(&place, &begun, read).await?;
         let progress = begun.progress();
-        let turn = place.turn(Arc::clone(&progress)).await?;
-        let read = move || {
-            let _turn = turn;
-            read()
-        };
         place.unless_stalled(&progress, begun.reading(read)).await
     }
 
@@ -158,6 +147,22 @@ impl Registry {
         let (folder, _) = self.services.catalog.get(agent)?.listed_transcripts()?;
         Some(folder.to_owned())
     }
+}
+
+/// Waits for a turn. Returns the work with its turn, which ends when the work does.
+///
+/// # Errors
+/// As [`Place::turn`].
+async fn with_turn<T>(
+    place: &Arc<Place>,
+    begun: &Begun,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<impl FnOnce() -> T + Send + 'static, ConversationError> {
+    let turn = place.turn(begun.progress()).await?;
+    Ok(move || {
+        let _turn = turn;
+        work()
+    })
 }
 
 fn history(services: &Services, id: ConversationId) -> Result<History, ConversationError> {

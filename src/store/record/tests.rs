@@ -90,7 +90,7 @@ fn a_record_of_the_first_version_stays_readable() {
     assert!(!record.is_unfinished());
 }
 
-/// A record of the first version has only the time; one of the second, when that was reckoned, too.
+/// Records of the first version hold only the time; those of the second also hold when it was calculated.
 #[test]
 fn continuations_of_earlier_versions_are_read() {
     let expected = PendingContinuation {

@@ -16,7 +16,7 @@ pub(in crate::transcript) struct Findings {
 }
 
 impl Findings {
-    /// Adds what was found in a line; of more than [`FINDINGS_OF_A_KIND_LIMIT`] of its kind, the number.
+    /// Adds a finding. Those of a kind beyond [`FINDINGS_OF_A_KIND_LIMIT`] are only counted.
     pub(in crate::transcript) fn add(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
         let count = self.counts.entry(kind).or_default();
         *count += 1;
@@ -28,7 +28,7 @@ impl Findings {
         self.report.findings.push(Finding { line, kind, detail });
     }
 
-    /// The same of what makes the agent refuse to go on with the session.
+    /// Adds a finding because of which the agent refuses to resume the session.
     pub(in crate::transcript) fn refuse(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
         let detail = detail.into();
         self.report.refusals.push(Finding {

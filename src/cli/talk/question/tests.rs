@@ -150,7 +150,7 @@ fn a_file_that_cannot_be_shown_is_not_taken_for_a_new_one() {
     assert_eq!(asked(write)[3], "  + new");
 }
 
-/// Whoever allows something must have seen all of it.
+/// A user sees all of a change before allowing it.
 #[test]
 fn what_allows_is_told_from_what_refuses() {
     let text: String = (0..100).map(|line| format!("{line}\n")).collect();

@@ -330,7 +330,7 @@ fn a_key_on_any_call_is_free_again_when_the_call_is_answered() {
         if world.job.is_some() {
             world.reopens();
         }
-        // A key that stays open would have the next call with it wait for ever.
+        // If a key stayed open, the next call with it would wait for ever.
         assert!(world.model.open_requests.is_empty(), "{name}");
     }
 }

@@ -9,7 +9,7 @@ use crate::store::Anchor;
 
 const HOUR_SECONDS: i64 = 3_600;
 
-/// A conversation whose second turn was cut short by a limit; it goes on by itself at the reset, at 22:59.
+/// A conversation whose second turn was cut short by a limit; it continues automatically at the reset, at 22:59.
 fn waiting() -> World {
     let mut world = World::live();
     world.anchor = Some(Anchor::default());

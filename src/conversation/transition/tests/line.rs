@@ -87,7 +87,7 @@ fn a_place_that_could_not_be_written_is_told_and_not_taken() {
     world.write_fails();
     world.expect_last(&format!("answer {reply} error storeFailed"));
     assert!(world.view().queue.is_empty());
-    // A key that stays open would have the next call with it wait for ever.
+    // If a key stayed open, the next call with it would wait for ever.
     assert!(world.model.open_requests.is_empty());
     world.elapses(Deadline::Rewrite);
     world.release_writes();

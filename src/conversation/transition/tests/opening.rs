@@ -182,7 +182,7 @@ fn d4_a_copy_that_is_forgotten_after_it_served_may_be_copied_again_and_one_that_
     world.copies("s2", RollCause::Forgotten);
     world.forget_log();
     world.does_not_know_the_session();
-    // What the climb is told to leave out is the contract: whoever climbs tries everything else.
+    // The sessions that the climb leaves out are the contract, because it tries all others.
     assert!(
         world
             .log()
