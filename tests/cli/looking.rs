@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::finding::shown;
 use super::home::Home;
-use super::printed::{check_seen, commands};
+use super::printed::{check_printed, check_seen, commands};
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, Terminal};
@@ -62,6 +62,13 @@ fn sizes_are_shown_in_a_unit_that_fits() {
             assert_eq!(line.split('\t').nth(2), Some(size), "{line}");
         }
     }
+    // Also in a refusal.
+    let long = home.path().join("long.txt");
+    fs::File::create(&long).unwrap().set_len((12 << 20) + 1).unwrap();
+    let mut command = home.command(&["send", "--new", "-"]);
+    let output = command.stdin(fs::File::open(long).unwrap()).output().unwrap();
+    let told = check_printed(&["send", "a long text"], &output, 2);
+    assert!(told.contains("12.00 MiB"), "{told}");
 }
 
 #[test]
