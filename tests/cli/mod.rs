@@ -53,6 +53,8 @@ mod terminal;
 mod times;
 mod transcripts;
 mod turnless;
+#[cfg(target_os = "linux")]
+mod unanswered;
 
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};

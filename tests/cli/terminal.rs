@@ -61,14 +61,20 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn check_answer(&mut self, line: &str) -> String {
         self.enter(line);
-        let mut screen = Screen::new(80);
+        self.check_before_line(&format!("chat, after {line}"), 80)
+    }
+
+    /// Checks what a person sees from here on before a chat asks for the next line; see [`check_seen`].
+    #[track_caller]
+    pub(crate) fn check_before_line(&mut self, what: &str, columns: usize) -> String {
+        let mut screen = Screen::new(columns);
         screen.take(self.until(MARK).as_bytes());
         let seen = screen.text();
         let lines = seen
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with(MARK.trim_end()));
         let seen = lines.collect::<Vec<_>>().join("\n");
-        check_seen(&format!("chat, after {line}"), &seen);
+        check_seen(what, &seen);
         seen
     }
 

@@ -268,12 +268,11 @@ impl<'a> Talk<'a> {
             let ended = self.attempt(&start, &mut own).await;
             self.quiet();
             match ended {
-                // What a daemon refuses because it stops is its answer; only a lost connection is no answer.
-                Err(problem)
-                    if problem.exit == Exit::NoDaemon
-                        && problem.kind().is_none()
-                        && deaths < DEATHS_LIMIT =>
-                {
+                // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
+                Err(problem) if problem == Problem::connection_lost() => {
+                    if deaths == DEATHS_LIMIT {
+                        return Err(problem);
+                    }
                     deaths += 1;
                     if !self.reconnect(&start, problem).await? {
                         return Ok(None);
@@ -281,7 +280,7 @@ impl<'a> Talk<'a> {
                 }
                 // It was continued by another client, or ended otherwise meanwhile.
                 Err(problem) if problem.exit == Exit::Busy && cut.is_some() => return Ok(cut),
-                Err(problem) => return Err(problem),
+                Err(problem) => return Err(self.left_behind(problem, &start, &own)),
                 Ok(ended) => {
                     let next = self.next(&start, ended.as_ref(), deaths > 0).await?;
                     cut = ended.or(cut);
@@ -461,6 +460,21 @@ impl<'a> Talk<'a> {
         Problem::new(Exit::Failed, "left before the turn ended").hint(format!(
             "the daemon continues it; follow it with: sessionctl attach {id}"
         ))
+    }
+
+    /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
+    fn left_behind(&self, problem: Problem, start: &Start, own: &OwnTurn) -> Problem {
+        let is_unanswered = problem.exit == Exit::NoDaemon && problem.kind().is_none();
+        let Some(hint) = problem.hint.clone().filter(|_| is_unanswered) else {
+            return problem;
+        };
+        let why = match (&own.id, start.method()) {
+            (Some(_), _) => "the turn continues when the daemon does; to follow it",
+            (None, Some(_)) => "to see whether the turn has begun",
+            (None, None) => "to follow it again",
+        };
+        let id = words::short_id(self.id);
+        problem.hint(format!("{hint}; {why}: sessionctl attach {id}"))
     }
 
     /// Leaves the terminal as it was found.
