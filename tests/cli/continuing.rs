@@ -115,6 +115,7 @@ fn recover_goes_on_with_all_that_was_cut_short() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
+    assert!(told.iter().all(|one| one["type"] == "result"), "{told:?}");
     let did = |id: &str| {
         told.iter()
             .find(|one| one["conversationId"] == id)

@@ -67,7 +67,10 @@ fn the_last_turn_is_meant_where_none_is_named_and_json_is_the_answer() {
         (&answer["dropped"], &answer["fidelity"]),
         (&1.into(), &"full".into())
     );
-    assert_eq!(answer["turn"]["stopReason"], "end_turn");
+    assert_eq!(
+        (&answer["type"], &answer["turn"]["stopReason"]),
+        (&"result".into(), &"end_turn".into())
+    );
     let undone: Value = serde_json::from_str(&home.said(&["undo", &id, "--json"])).unwrap();
     assert_eq!(undone["link"]["reason"], "undone");
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);

@@ -452,7 +452,8 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
     raw(&turn.to_string())
 }
 
-fn turn(stop_reason: &str, failure: &Value) -> Value {
+/// The result of a turn.
+pub(crate) fn turn(stop_reason: &str, failure: &Value) -> Value {
     json!({"turnId": "turn-1", "stopReason": stop_reason, "failure": failure, "upstreamId": "up-1"})
 }
 

@@ -439,7 +439,7 @@ impl<'a> Talk<'a> {
             ended = turn.or(ended);
             self.edited = edited.or(self.edited.take());
             if json {
-                self.screen.raw(&raw)?;
+                self.screen.result(&raw)?;
             }
         }
         if json {
