@@ -345,6 +345,8 @@ fn ctrl_d_leaves_the_question_open() {
         terminal.type_in(typed);
         let shown = terminal.exits(code).replace('\r', "");
         assert_eq!(commands(&shown), [&answer], "{arguments:?}: {shown}");
+        // Leaving a chat is no failure.
+        assert_eq!(shown.contains("error: "), code != 0, "{arguments:?}: {shown}");
         let open = home.shown(&id)["interrupts"].clone();
         assert_eq!(open.as_array().unwrap().len(), 1, "{arguments:?}: {shown}");
         if arguments[0] == "send" {

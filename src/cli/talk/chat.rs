@@ -212,8 +212,9 @@ impl Room {
             drop(talk);
             // What comes next is typed in a shell.
             context.output.chat = None;
-            if let Err(problem) = ended {
-                context.output.problem(&problem);
+            if let Err(Problem { message, hint, .. }) = ended {
+                let said: Vec<String> = message.into_iter().chain(hint).collect();
+                context.output.aside(&said.join(": "))?;
             }
             return Ok(false);
         }
