@@ -249,7 +249,21 @@ fn a_chat_says_what_it_attached_and_what_it_did_not() {
     terminal.check_answer("see @notes.md, @missing and @a/b.rs");
     let file = home.path().canonicalize().unwrap().join("notes.md");
     terminal.says("/history", &format!("@{}", file.display()));
+    // Nor is its text in the list of prompts.
+    let listed = terminal.says("/rewind", "/rewind TURN");
+    assert!(
+        listed.contains("1  see @notes.md") && !listed.contains("<context"),
+        "{listed:?}"
+    );
     terminal.leave();
+    let mut attached = Terminal::run_plain(&home, 200, &["attach", "."]);
+    let last = attached.until("echo: see");
+    assert!(
+        last.contains("> see @notes.md") && !last.contains("<context"),
+        "{last:?}"
+    );
+    attached.type_in("\x03");
+    attached.exits(0);
     // So does the text of an editor.
     let editor = "write() { printf 'now @notes.md' > \"$1\"; }; write";
     let mut command = home.command(&["chat", "."]);

@@ -185,7 +185,7 @@ impl Room {
             .first()
         {
             let mark = look.sign("›", ">");
-            let prompt = one_line(&last.prompt);
+            let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
             context.output.aside(&cut(&prompt, columns, look))?;
             context
@@ -411,7 +411,7 @@ impl Room {
         let columns = look.columns.unwrap_or(80);
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
-            let line = format!("{:>4}  {}", turn.step, one_line(&turn.prompt));
+            let line = format!("{:>4}  {}", turn.step, one_line(&files::spoken(&turn.prompt)));
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {

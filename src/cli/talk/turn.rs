@@ -26,6 +26,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
+use super::files;
 use super::keys::Person;
 use super::screen::Screen;
 use crate::cli::commands::Context;
@@ -677,7 +678,7 @@ impl<'a> Talk<'a> {
     }
 
     fn prompt(&mut self, prompt: &str) -> Outcome {
-        let prompt = one_line(prompt);
+        let prompt = one_line(&files::spoken(prompt));
         match words::own_prompt(&prompt) {
             Some(own) => self.screen.styled(DIM, &own),
             None => self.screen.styled(STRONG, &format!("> {prompt}")),
