@@ -119,6 +119,8 @@ pub(super) struct Talk<'a> {
     queued: usize,
     /// Whether the last turn is still to be shown, because none runs.
     recalls: Option<bool>,
+    /// The conversation before this prompt, if a turn waits for its limit there, or for a time.
+    waiting: Option<Conversation>,
 }
 
 /// What is known of the turn that is followed.
@@ -242,6 +244,7 @@ impl<'a> Talk<'a> {
             after: None,
             queued: 0,
             recalls: None,
+            waiting: None,
         })
     }
 
@@ -451,7 +454,36 @@ impl<'a> Talk<'a> {
             self.resumed(resumed)?;
         }
         self.screen.usage_line()?;
+        if let Some(waiting) = self.waiting.take() {
+            self.given_up(daemon, &waiting).await?;
+        }
         Ok(ended)
+    }
+
+    /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
+    async fn given_up(&mut self, daemon: &Daemon, waiting: &Conversation) -> Outcome {
+        // What cannot be read now can be seen later.
+        let Ok(now) = daemon.call(method::GetConversation::of(self.id)).await else {
+            return Ok(());
+        };
+        if now.conversation.cut_short || now.conversation.continuation.is_some() {
+            return Ok(());
+        }
+        let clock = Clock::here();
+        let scheduled = waiting.continuation.as_ref().map(|it| clock.moment(it.at));
+        let what = match (waiting.cut_short, scheduled) {
+            (true, Some(at)) => format!(
+                "the interrupted turn is given up and will not continue at {at}: this prompt was answered first"
+            ),
+            (true, None) => "the interrupted turn is given up: this prompt was answered first".to_owned(),
+            (false, Some(at)) => {
+                format!(
+                    "the prompt that was scheduled for {at} will not be sent: this prompt was answered first"
+                )
+            }
+            (false, None) => return Ok(()),
+        };
+        self.screen.aside(&what)
     }
 
     /// The problem of a user who does not wait for the end.
@@ -598,6 +630,12 @@ impl<'a> Talk<'a> {
             Some(_) => own.has_ended = !is_own,
         }
         self.folder.clone_from(&conversation.cwd);
+        if matches!(start, Start::Prompt(_)) && own.id.is_none() {
+            let is_limited = conversation.cut_short && conversation.limit.is_some();
+            let waits = is_limited || conversation.continuation.is_some();
+            // A turn that runs may be what continues it.
+            self.waiting = Some(conversation.clone()).filter(|_| waits && running.is_none());
+        }
         if *gap && is_own {
             self.screen.aside("some of the output was missed")?;
         }
