@@ -204,6 +204,36 @@ fn a_limit_is_said_once() {
     );
 }
 
+/// Such as that of an editor, or one that a slow line is in front of.
+#[test]
+fn a_chat_works_at_a_terminal_that_does_not_report_its_cursor() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).silent();
+    terminal.until("Ctrl-D leaves");
+    terminal.check_before_line("chat at a terminal that does not report its cursor", 80);
+    for (typed, answer) in [
+        ("first\n", "echo: first"),
+        ("one\\\ntwo\n", "echo: one"),
+        ("[[recall]]\n", "\"user\":\"one\\ntwo\""),
+        ("/undo\n", "error: "),
+    ] {
+        terminal.type_in(typed);
+        terminal.until(answer);
+        terminal.until(MARK);
+    }
+    // A turn is cancelled, and two leave, as elsewhere.
+    terminal.type_in("[[say Begun]] [[hang]]\n");
+    terminal.until("s Begun");
+    terminal.type_in("\x03");
+    terminal.until(MARK);
+    terminal.type_in("not sent\x03");
+    terminal.until("Ctrl-C again");
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    terminal.exits(0);
+    assert!(!home.said(&["history", "."]).contains("not sent"));
+}
+
 /// The warning about the built-in agent is printed only before a conversation's first turn.
 #[test]
 fn the_echo_warning_is_for_new_conversations() {
