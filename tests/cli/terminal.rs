@@ -279,6 +279,32 @@ fn a_plan_and_what_was_used_are_shown() {
     assert!(seen.contains("12% (25k of 200k tokens) · $0.42"), "{seen}");
 }
 
+/// The time shows that it has not stopped.
+#[test]
+fn a_tool_that_runs_is_shown_with_the_time() {
+    let stub = Stub::start();
+    let mut send = super::sessionctl(&stub.home(), &["send", ID, "work"]);
+    let mut terminal = Terminal::of(80, send.env("NO_COLOR", "1"));
+    for seconds in ["0s", "1s"] {
+        terminal.until(&format!("{seconds} Run the tests"));
+    }
+    terminal.type_in(CTRL_C);
+    let (seen, code) = terminal.seen();
+    assert_eq!(code, Some(1), "{seen}");
+    // The line of the spinner stays where the terminal echoes the key behind it.
+    let told = seen.lines().filter(|line| !line.ends_with("1s Run the tests"));
+    check_seen(
+        "send, cancelled while a tool runs",
+        &told.collect::<Vec<_>>().join("\n"),
+    );
+    // So is an agent that does nothing which can be shown.
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", "--new", "[[hang]]"]);
+    terminal.until("1s waiting for the agent");
+    terminal.type_in(CTRL_C);
+    terminal.exits(1);
+}
+
 /// The thoughts go to the terminal, whatever becomes of the answer.
 #[test]
 fn no_escape_sequence_of_a_thought_reaches_the_terminal() {
