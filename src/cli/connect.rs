@@ -304,9 +304,10 @@ impl Daemon {
         }
     }
 
-    /// Waits until the connection has ended.
+    /// Waits until the connection has ended, or the daemon does not answer any more.
     pub(super) async fn closed(&self) {
-        self.client.on_disconnect().await;
+        // In both cases there is nothing left to wait for here; what comes next meets what is wrong.
+        let _ = self.while_it_answers(self.client.on_disconnect()).await;
     }
 }
 
