@@ -1,7 +1,7 @@
 //! Talking to an agent: `chat`, `send`, `attach`, `answer`, `cancel`, `continue`, `resume`, `edit`.
 //!
-//! It owns how a turn is followed (`turn`), what a person sees of it (`screen`, `markdown`) and how the agent's questions are
-//! asked (`question`, `keys`), and how a line is typed (`lines`). It must not decide anything that the daemon decides.
+//! It owns how a turn is followed (`turn`), what a person sees of it (`screen`, `markdown`), how the agent's questions are asked
+//! (`question`, `keys`) and how a line is typed (`lines`). It must not decide anything that the daemon decides.
 
 pub(super) mod answer;
 pub(super) mod attach;
