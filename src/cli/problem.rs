@@ -86,6 +86,11 @@ impl Problem {
         detail.as_str().map(str::to_owned)
     }
 
+    /// The process that the problem is about, if it is known.
+    pub(super) fn pid(&self) -> Option<u64> {
+        self.details.as_deref()?["pid"].as_u64()
+    }
+
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));

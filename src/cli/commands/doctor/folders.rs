@@ -1,6 +1,6 @@
-//! The daemon's own folders and its configuration, as they are on the disk. Nothing is made or changed.
+//! The daemon's own folders, as they are on the disk. Nothing is made or changed.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,11 +20,10 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// The same of files.
 const LEAST_FILES: u64 = 10;
 
-/// Each folder, and the configuration.
+/// Each folder. What the configuration says is the daemon's to judge.
 pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     let untrusted = ownership::untrusted(paths);
     let mut found: Vec<Diagnostic> = untrusted.iter().map(refused).collect();
-    found.extend(configuration(&paths.config_file));
     let folder = |path: &Path, what| {
         let is_refused = untrusted.iter().any(|untrusted| untrusted.culprit == path);
         (!is_refused).then(|| folder(path, what))
@@ -32,7 +31,8 @@ pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     found.extend(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.extend(folder(&paths.runtime, "sockets"));
-    // Often a disk of its own, in memory. That of the data the daemon looks at.
+    found.extend(full(&paths.data));
+    // Often a disk of its own, in memory.
     if device(&paths.runtime) != device(&paths.data) {
         found.extend(full(&paths.runtime));
     }
@@ -63,7 +63,7 @@ fn device(path: &Path) -> Option<u64> {
 }
 
 /// That nothing can be written any more on the disk of a folder.
-pub(super) fn full(path: &Path) -> Option<Diagnostic> {
+fn full(path: &Path) -> Option<Diagnostic> {
     let place = path.ancestors().find(|place| place.exists())?;
     let disk = rustix::fs::statvfs(place).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -80,73 +80,52 @@ fn is_full((blocks, free_bytes): (u64, u64), (files, free_files): (u64, u64)) ->
     blocks > 0 && free_bytes < LEAST_BYTES || files > 0 && free_files < LEAST_FILES
 }
 
-/// Only what keeps it from being read: what it says is the daemon's to judge.
-fn configuration(path: &Path) -> Option<Diagnostic> {
-    let next = match fs::read_to_string(path) {
-        Ok(_) => return None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => (error, "save it as UTF-8"),
-        Err(error) => (error, "let this user read it, or move it away"),
-    };
-    let (error, next) = next;
-    let found = Diagnostic::new(
-        DiagnosticKind::Configuration,
-        Severity::Error,
-        format!("cannot be read: {error}"),
-    );
-    Some(found.about(path.to_string_lossy()).next(next))
-}
-
 fn folder(path: &Path, what: &str) -> Diagnostic {
-    let of = |severity, found: String| {
-        Diagnostic::new(DiagnosticKind::Folder, severity, found).about(path.to_string_lossy())
-    };
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let above = path.ancestors().skip(1).find(|above| above.exists());
-            if let Some(above) =
-                above.filter(|above| access(*above, Access::WRITE_OK | Access::EXEC_OK).is_err())
-            {
-                let found = format!(
-                    "the folder for {what} cannot be created: {} is not writable",
-                    above.display()
-                );
-                return of(Severity::Error, found)
-                    .next("let this user write there, or use another folder with --home DIR");
-            }
-            let found = format!("the folder for {what} does not exist yet; the daemon creates it");
-            return of(Severity::Note, found);
-        }
-        Err(error) => {
-            return of(
-                Severity::Error,
-                format!("the folder for {what} cannot be read: {error}"),
-            )
-            .next("check the permissions of the folders above it, or use another folder with --home DIR");
-        }
-    };
-    match wrong(path, &metadata) {
-        None => of(Severity::Ok, format!("the folder for {what} is private to you")),
-        Some((severity, found, next)) => of(severity, format!("the folder for {what} {found}")).next(next),
-    }
-}
-
-fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)> {
     let elsewhere = "or use another folder with --home DIR";
-    if !metadata.is_dir() {
-        let next = format!("move it away, {elsewhere}");
-        return Some((Severity::Error, "is a file, not a folder".to_owned(), next));
+    let chmod = || format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
+    let is_usable = |path: &Path, how| access(path, how).is_ok();
+    let above = || path.ancestors().skip(1).find(|above| above.exists());
+    let (severity, found, next) = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match above() {
+            Some(above) if !is_usable(above, Access::WRITE_OK | Access::EXEC_OK) => (
+                Severity::Error,
+                format!("cannot be created: {} is not writable", above.display()),
+                format!("let this user write there, {elsewhere}"),
+            ),
+            _ => (
+                Severity::Note,
+                "does not exist yet; the daemon creates it".to_owned(),
+                String::new(),
+            ),
+        },
+        Err(error) => (
+            Severity::Error,
+            format!("cannot be read: {error}"),
+            format!("check the permissions of the folders above it, {elsewhere}"),
+        ),
+        Ok(metadata) if !metadata.is_dir() => (
+            Severity::Error,
+            "is a file, not a folder".to_owned(),
+            format!("move it away, {elsewhere}"),
+        ),
+        Ok(_) if !is_usable(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) => (
+            Severity::Error,
+            "is not writable".to_owned(),
+            format!("{}, {elsewhere}", chmod()),
+        ),
+        Ok(metadata) if metadata.mode() & OTHERS != 0 => (
+            Severity::Warning,
+            format!("is open to others (mode {:o})", metadata.mode() & 0o777),
+            chmod(),
+        ),
+        Ok(_) => (Severity::Ok, "is private to you".to_owned(), String::new()),
+    };
+    let found = format!("the folder for {what} {found}");
+    let found = Diagnostic::new(DiagnosticKind::Folder, severity, found).about(path.to_string_lossy());
+    match next.is_empty() {
+        true => found,
+        false => found.next(next),
     }
-    if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let next = format!("chmod 700 {}, {elsewhere}", shell_word(&path.to_string_lossy()));
-        return Some((Severity::Error, "is not writable".to_owned(), next));
-    }
-    (metadata.mode() & OTHERS != 0).then(|| {
-        let found = format!("is open to others (mode {:o})", metadata.mode() & 0o777);
-        let next = format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
-        (Severity::Warning, found, next)
-    })
 }
 
 /// Where the data lies on another machine, on which locks and syncs may not hold.
@@ -224,22 +203,6 @@ mod tests {
         for (bytes, files, expected) in table {
             assert_eq!(is_full(bytes, files), expected, "{bytes:?} {files:?}");
         }
-    }
-
-    #[test]
-    fn a_configuration_need_not_be_there_but_must_be_readable() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("config.toml");
-        assert_eq!(configuration(&path), None);
-        fs::write(&path, b"\xff").unwrap();
-        let told = configuration(&path).unwrap();
-        assert_eq!(
-            (told.severity, told.next_step.as_deref()),
-            (Severity::Error, Some("save it as UTF-8"))
-        );
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert_eq!(configuration(&path).unwrap().severity, Severity::Error);
     }
 
     #[test]
