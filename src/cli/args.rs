@@ -336,6 +336,8 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("tip: "));
+    let is_empty = error.kind() == ErrorKind::InvalidValue && line.iter().any(|word| word.is_empty());
+    let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
     let help = called.map_or_else(

@@ -1,13 +1,12 @@
 //! `ls`: the conversations, those of this folder first.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::{Context, Most, pages, real_folder, this_folder, wire_words};
+use super::{Context, Most, is_folder, pages, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
@@ -54,8 +53,8 @@ pub(in crate::cli) struct List {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// List only conversations of this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    cwd: Option<String>,
     #[command(flatten)]
     most: Most,
 }
@@ -64,7 +63,7 @@ pub(in crate::cli) struct List {
 pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
     let wanted = method::ListConversations {
         agent: options.agent.map(Into::into),
-        cwd: options.cwd.as_deref().map(real_folder).transpose()?,
+        cwd: options.cwd,
         state: options.state,
         query: (!options.words.is_empty()).then(|| options.words.join(" ")),
         ..Default::default()
@@ -109,14 +108,7 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
             return Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"));
         }
     }
-    match &wanted.cwd {
-        Some(folder) if !Path::new(folder).is_dir() => {
-            let message = format!("the folder {folder} does not exist, and no conversation ran in it");
-            Err(Problem::new(Exit::NotFound, message)
-                .hint("list the conversations of all folders: sessionctl ls"))
-        }
-        _ => Ok(()),
-    }
+    is_folder(wanted.cwd.as_deref(), "sessionctl ls")
 }
 
 /// Conversations, those of this folder before the others; and whether there are more.

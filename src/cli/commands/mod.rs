@@ -18,6 +18,7 @@ pub(super) mod set;
 pub(super) mod transcripts;
 pub(super) mod tree;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
@@ -152,8 +153,7 @@ fn is_real(agent: &AgentInfo) -> bool {
 #[derive(Debug, Args)]
 pub(super) struct Most {
     /// Maximum number of entries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, allow_negative_numbers = true, value_parser = count)]
     limit: u32,
     /// List all entries
     #[arg(long, conflicts_with = "limit")]
@@ -233,40 +233,61 @@ fn unknown_agent(problem: Problem) -> Problem {
 }
 
 /// Adds the command that creates the folder, if it was refused and is missing.
-fn missing_folder(problem: Problem, folder: &str) -> Problem {
-    if Path::new(folder).exists() {
-        return problem;
+fn missing_folder(problem: Problem, folder: Option<&str>) -> Problem {
+    match folder.map(Path::new).filter(|folder| !folder.exists()) {
+        Some(folder) => problem.hint_if(ErrorKind::InvalidCwd, make_folder(folder)),
+        None => problem,
     }
-    let hint = format!("the folder must exist: mkdir -p {}", shell_word(folder));
-    problem.hint_if(ErrorKind::InvalidCwd, hint)
+}
+
+fn make_folder(folder: &Path) -> String {
+    let folder = shell_word(&folder.to_string_lossy());
+    format!("the folder must exist: mkdir -p {folder}")
+}
+
+/// Fails if a list is empty because there is no such folder. `all` is the command that lists those of all folders.
+fn is_folder(folder: Option<&str>, all: &str) -> Outcome {
+    match folder {
+        Some(folder) if !Path::new(folder).is_dir() => {
+            let message = format!("the folder {folder} does not exist, and nothing ran in it");
+            Err(Problem::new(Exit::NotFound, message).hint(format!("list those of all folders: {all}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The current folder, as it is sent to the daemon.
 pub(super) fn this_folder() -> Outcome<String> {
-    let folder = std::env::current_dir().map_err(|error| {
-        Problem::new(
-            Exit::Failed,
-            format!("the current folder cannot be used: {error}"),
-        )
-    })?;
-    text_of(folder)
-}
-
-/// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
-/// as it is: the daemon says what is wrong with it.
-fn real_folder(folder: &Path) -> Outcome<String> {
-    let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
-    text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
-}
-
-fn text_of(path: PathBuf) -> Outcome<String> {
-    path.into_os_string().into_string().map_err(|path| {
-        Problem::new(
-            Exit::Usage,
-            format!(
-                "the path {} is not UTF-8 and cannot be sent",
-                path.to_string_lossy()
-            ),
-        )
+    let folder = std::env::current_dir().and_then(sendable);
+    folder.map_err(|error| {
+        let what = format!("the current folder cannot be used: {error}");
+        Problem::new(Exit::Failed, what)
     })
+}
+
+/// Takes a folder of the command line, without symbolic links, so that it is the same whichever way it was named. One that does
+/// not exist stays as it is: the daemon says what is wrong with it.
+fn real_folder(folder: &str) -> io::Result<String> {
+    Path::new(folder)
+        .canonicalize()
+        .or_else(|_| std::path::absolute(folder))
+        .and_then(sendable)
+}
+
+/// Takes a file of the command line, which may depend on the current folder.
+fn absolute(file: &str) -> io::Result<String> {
+    std::path::absolute(file).and_then(sendable)
+}
+
+fn sendable(path: PathBuf) -> io::Result<String> {
+    path.into_os_string().into_string().map_err(|path| {
+        let what = format!("the path {} is not UTF-8 and cannot be sent", path.display());
+        io::Error::new(io::ErrorKind::InvalidFilename, what)
+    })
+}
+
+/// Takes how many entries are wanted.
+fn count(word: &str) -> Result<u32, String> {
+    let count = word.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "give a number of entries, 1 or more".to_owned())
 }

@@ -1,13 +1,12 @@
 //! `transcripts`: the agents' own files on this machine, and finding one by the beginning of its id.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, Most, pages, real_folder, some_of, unknown_agent};
+use super::{Context, LEAST_ID_CHARS, Most, is_folder, pages, real_folder, some_of, unknown_agent};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
@@ -25,8 +24,8 @@ pub(in crate::cli) struct Transcripts {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// List only transcripts of this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    cwd: Option<String>,
     #[command(flatten)]
     most: Most,
 }
@@ -35,7 +34,7 @@ pub(in crate::cli) struct Transcripts {
 pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
     let wanted = method::ListTranscripts {
         agent: options.agent.map(Into::into),
-        cwd: options.cwd.as_deref().map(real_folder).transpose()?,
+        cwd: options.cwd,
         query: (!options.words.is_empty()).then(|| options.words.join(" ")),
         ..Default::default()
     };
@@ -55,14 +54,8 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
-    if let Some(folder) = &wanted.cwd
-        && listed.is_empty()
-        && !context.output.json
-        && !Path::new(folder).is_dir()
-    {
-        let message = format!("the folder {folder} does not exist, and no transcript is from it");
-        return Err(Problem::new(Exit::NotFound, message)
-            .hint("list the transcripts of all folders: sessionctl transcripts"));
+    if listed.is_empty() && !context.output.json {
+        is_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
     }
     let if_empty = match wanted == method::ListTranscripts::default() {
         true => "no transcripts; sessionctl doctor shows where they are looked for",

@@ -2,8 +2,7 @@
 
 use bridge_protocol::method;
 
-use super::Context;
-use super::past::CHECKPOINT_PAGE;
+use super::{Context, PAGE, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, one_line};
@@ -44,12 +43,8 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
 async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [Member]) -> Outcome {
     for member in members {
         let id = member.of.conversation.id;
-        let call = method::Checkpoints {
-            limit: Some(CHECKPOINT_PAGE),
-            ..method::Checkpoints::of(id)
-        };
-        match context.watch(daemon, call).await {
-            Ok((page, _)) => member.steps = page.checkpoints.into_iter().rev().collect(),
+        match turns(daemon, &id.into(), PAGE).await {
+            Ok(newest_first) => member.steps = newest_first.into_iter().rev().collect(),
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
                 let word = format!("without the steps of {}:", words::short_id(id));
