@@ -13,8 +13,7 @@ use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subco
 use clap_complete::ArgValueCompleter;
 
 use super::commands::{
-    Context, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, man, mv, past, set,
-    transcripts, tree,
+    Context, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past, set, transcripts,
 };
 use super::exit::Exit;
 use super::output::one_line;
@@ -196,7 +195,7 @@ pub(super) enum Command {
     Stop(lifecycle::Stop),
     Demo(demo::Demo),
     Completions(generate::Completions),
-    Man(man::Man),
+    Man(generate::Man),
     #[command(hide = true)]
     Generate(generate::Generate),
 }
@@ -218,7 +217,7 @@ impl Command {
             Self::Ls(options) => list::list(context, options).await,
             Self::Show(target) => look::show(context, target).await,
             Self::History(past) => past::history(context, past).await,
-            Self::Tree(target) => tree::tree(context, target).await,
+            Self::Tree(target) => look::tree(context, target).await,
             Self::Checkpoints(past) => past::checkpoints(context, past).await,
             Self::Transcripts(options) => transcripts::transcripts(context, options).await,
             Self::Adopt(options) => adopt::adopt(context, options).await,
@@ -247,7 +246,7 @@ impl Command {
             Self::Stop(stop) => lifecycle::stop(context, stop).await,
             Self::Demo(options) => demo::demo(context.output, &options).await,
             Self::Completions(options) => generate::completions(context, &options),
-            Self::Man(options) => man::man(context, &options),
+            Self::Man(options) => generate::man(context, &options),
             Self::Generate(options) => generate::generate(context, &options),
         }
     }
@@ -336,7 +335,8 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("tip: "));
-    let is_empty = error.kind() == ErrorKind::InvalidValue && line.iter().any(|word| word.is_empty());
+    let is_value = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
+    let is_empty = is_value && line.iter().any(|word| word.is_empty());
     let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));

@@ -4,23 +4,21 @@
 //! its own, and talks to the loopback agent only, whose directive `[[recall]]` returns the history that it runs on.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Output as Ended, Stdio};
 use std::time::Duration;
 
 use bridge_protocol::event::Event;
-use bridge_protocol::{ConversationRef, method};
+use bridge_protocol::ConversationRef;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use super::connect::{Daemon, Reach};
-use super::exit::Exit;
+use super::exit::{Exit, stopped};
 use super::follow::Follower;
 use super::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
 use super::problem::{Outcome, Problem};
@@ -126,7 +124,15 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
     let mut play = Play::set_up(output)?;
     let played = tokio::select! {
         played = play.steps() => played,
-        problem = stopped => Err(problem),
+        number = stopped => {
+            let name = match number {
+                1 => "the end of its terminal (SIGHUP)",
+                2 => "Ctrl-C",
+                _ => "SIGTERM",
+            };
+            let what = format!("the demonstration was stopped by {name}");
+            Err(Problem::new(Exit::Stopped(number), what))
+        }
     };
     // Taken down first and reported afterwards: the output may have no reader any more.
     let cleaned = play.clean_up(options.keep).await;
@@ -151,22 +157,6 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
     }
     let holds = play.output.look.paint(GOOD, "Every step holds.");
     play.output.line(&holds).map(|()| Exit::Done)
-}
-
-/// Catches the signals that ask the play to end, instead of ending the process; gives what the first of them makes of it.
-fn stopped() -> io::Result<impl Future<Output = Problem>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        let (number, name) = tokio::select! {
-            _ = interrupt.recv() => (2, "Ctrl-C"),
-            _ = hang_up.recv() => (1, "the end of its terminal (SIGHUP)"),
-            _ = terminate.recv() => (15, "SIGTERM"),
-        };
-        let what = format!("the demonstration was stopped by {name}");
-        Problem::new(Exit::Stopped(number), what)
-    })
 }
 
 /// What the agent should remember.
@@ -330,11 +320,9 @@ impl<'a> Play<'a> {
             "whole" => self.whole().await,
             // A turn by the id of the first session, on a branch beside the conversation, and on one in its place.
             "by-old-id" => {
-                let daemon = self.connect().await?;
-                let links = daemon.call(method::Chain::of(id.as_str())).await?.links;
-                let oldest = links.first().map(|link| words::short(link.upstream_id.as_str()));
+                let chain = self.run(&["chain", &id], Exit::Done).await?;
                 self.run(&["close", &id], Exit::Done).await?;
-                self.id = oldest.ok_or_else(|| Problem::new(Exit::Failed, "the chain is empty"))?;
+                self.id = words::short(chain.split('\t').next().unwrap_or_default());
                 let said = self.send(text, Exit::Done).await;
                 self.id = id;
                 said

@@ -99,12 +99,9 @@ struct Told {
 
 impl Told {
     fn tell(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
-        if !context.output.json {
-            for one in &found {
-                for line in lines(one, context.output.look) {
-                    context.output.verbatim(&line)?;
-                }
-            }
+        let look = context.output.look;
+        for line in found.iter().flat_map(|one| lines(one, look)) {
+            context.output.verbatim(&line)?;
         }
         self.diagnosis.diagnostics.extend(found);
         Ok(())

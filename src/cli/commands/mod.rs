@@ -11,12 +11,10 @@ pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod look;
 pub(super) mod make;
-pub(super) mod man;
 pub(super) mod mv;
 pub(super) mod past;
 pub(super) mod set;
 pub(super) mod transcripts;
-pub(super) mod tree;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -222,14 +220,6 @@ pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
     let first: Vec<String> = candidates.by_ref().take(5).collect();
     let more = if candidates.next().is_some() { ", …" } else { "" };
     format!("{}{more}", first.join(", "))
-}
-
-/// The same problem; if it is about an agent that does not exist, with the command that lists them.
-fn unknown_agent(problem: Problem) -> Problem {
-    match problem.detail("agent") {
-        Some(_) => problem.hint_if(ErrorKind::NotFound, "sessionctl agents lists them"),
-        None => problem,
-    }
 }
 
 /// Adds the command that creates the folder, if it was refused and is missing.

@@ -81,11 +81,12 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
     // Read beside the first page: both are of the same transcript.
-    let (mut is_first, mut is_cut) = (true, false);
+    let mut is_cut = false;
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
+        let is_first = cursor.is_none();
         let call = method::History {
-            last: past.last.filter(|_| cursor.is_none()),
+            last: past.last.filter(|_| is_first),
             cursor,
             limit,
             ..method::History::of(id)
@@ -103,7 +104,6 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
             from_its_prompt(&daemon, id, &mut page).await?;
             is_cut = page.previous_cursor.is_some();
         }
-        is_first = false;
         if let Some(steps) = steps {
             let clock = Clock::here();
             teller.show_turns(Turns { steps, clock });

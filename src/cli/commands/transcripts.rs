@@ -6,7 +6,7 @@ use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, Most, is_folder, pages, real_folder, some_of, unknown_agent};
+use super::{Context, LEAST_ID_CHARS, Most, is_folder, pages, real_folder, some_of};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
@@ -48,7 +48,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
             limit,
             ..wanted.clone()
         };
-        let page = context.ask(&daemon, call).await.map_err(unknown_agent)?;
+        let page = context.ask(&daemon, call).await?;
         unreadable.extend(page.unreadable);
         unwatched.extend(page.unwatched);
         Ok((page.transcripts, page.next_cursor))
@@ -155,7 +155,7 @@ pub(in crate::cli) async fn that_begins(
             limit,
             ..wanted.clone()
         };
-        let page = daemon.call(call).await.map_err(unknown_agent)?;
+        let page = daemon.call(call).await?;
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
