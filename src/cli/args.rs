@@ -4,21 +4,22 @@
 //! pages all come from there.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use clap_complete::ArgValueCompleter;
 
 use super::commands::{
-    Context, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past, set, transcripts,
+    Context, Filter, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past, set,
+    transcripts,
 };
 use super::exit::Exit;
 use super::output::one_line;
 use super::problem::{Outcome, Problem};
 use super::select::Target;
+use super::start::Launch;
 use super::talk::{answer, attach, chat, continuing, edit, send};
 use super::{complete, demo};
 use crate::paths;
@@ -84,15 +85,9 @@ const GLOBAL: &str = "Global options";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = GLOBAL)]
 pub(super) struct Global {
-    /// Socket of the daemon [env: SESSIOND_SOCKET]
-    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    pub(super) socket: Option<PathBuf>,
-    /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
-    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(super) home: Option<PathBuf>,
-    /// Configuration file, if this command starts the daemon
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) config: Option<PathBuf>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(super) launch: Launch,
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
@@ -146,7 +141,9 @@ pub(super) enum Command {
     /// List the turns to fork from or to edit, newest first
     Checkpoints(past::Past),
     /// List agent transcripts on this machine, newest first
-    Transcripts(transcripts::Transcripts),
+    ///
+    /// Each word must be in the title, the folder, the path or the id, in any case.
+    Transcripts(Filter),
     Adopt(adopt::Adopt),
     New(make::New),
     Fork(make::Fork),

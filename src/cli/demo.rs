@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Output as Ended, Stdio};
 use std::time::Duration;
 
-use bridge_protocol::event::Event;
 use bridge_protocol::ConversationRef;
+use bridge_protocol::event::Event;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -41,14 +43,22 @@ const READY_LIMIT_BYTES: u64 = 64;
 const LAST_WORDS_LIMIT_BYTES: u64 = 16 * 1024;
 
 /// How a daemon is started: the options that it is given.
-#[derive(Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(super) struct Launch {
-    /// `--home`, absolute.
-    pub(super) home: Option<PathBuf>,
-    /// `--config`, absolute.
-    pub(super) config: Option<PathBuf>,
-    /// `--socket`, absolute.
+    /// Socket of the daemon [env: SESSIOND_SOCKET]
+    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = whole_path())]
     pub(super) socket: Option<PathBuf>,
+    /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = whole_path())]
+    pub(super) home: Option<PathBuf>,
+    /// Configuration file, if this command starts the daemon
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = whole_path())]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// On the command line a path may depend on the current folder; from here on none does.
+fn whole_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
 }
 
 impl Launch {

@@ -24,8 +24,8 @@ use bridge_protocol::agent::AgentInfo;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method::{self, Method};
 use bridge_protocol::raw::RawJson;
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
@@ -147,9 +147,18 @@ fn is_real(agent: &AgentInfo) -> bool {
     agent.found && agent.kind != ECHO
 }
 
-/// How much a list shows.
+/// What a list shows, and how much of it.
 #[derive(Debug, Args)]
-pub(super) struct Most {
+pub(super) struct Filter {
+    /// Words to find (default: list all)
+    #[arg(value_name = "WORDS")]
+    words: Vec<String>,
+    /// List only those of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// List only those of this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    cwd: Option<String>,
     /// Maximum number of entries
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, allow_negative_numbers = true, value_parser = count)]
     limit: u32,
@@ -158,8 +167,12 @@ pub(super) struct Most {
     all: bool,
 }
 
-impl Most {
-    fn count(&self) -> usize {
+impl Filter {
+    fn query(&self) -> Option<String> {
+        (!self.words.is_empty()).then(|| self.words.join(" "))
+    }
+
+    fn most(&self) -> usize {
         match self.all {
             true => usize::MAX,
             false => self.limit as usize,

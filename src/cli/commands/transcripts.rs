@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
-use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, Most, is_folder, pages, real_folder, some_of};
+use super::{Context, Filter, LEAST_ID_CHARS, is_folder, pages, some_of};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
@@ -14,31 +13,15 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
-/// `transcripts`.
-#[derive(Debug, Args)]
-pub(in crate::cli) struct Transcripts {
-    /// Words to find in title, folder, path or id
-    #[arg(value_name = "WORDS")]
-    words: Vec<String>,
-    /// List only transcripts of this agent
-    #[arg(long, value_name = "NAME")]
-    agent: Option<String>,
-    /// List only transcripts of this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
-    cwd: Option<String>,
-    #[command(flatten)]
-    most: Most,
-}
-
 /// Lists transcripts, newest first.
-pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
+pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> Outcome<Exit> {
+    let (most, query) = (filter.most(), filter.query());
     let wanted = method::ListTranscripts {
-        agent: options.agent.map(Into::into),
-        cwd: options.cwd,
-        query: (!options.words.is_empty()).then(|| options.words.join(" ")),
+        query,
+        agent: filter.agent.map(Into::into),
+        cwd: filter.cwd,
         ..Default::default()
     };
-    let most = options.most.count();
     let daemon = context.connect().await?;
     // Each page repeats what could not be read; only the first one reports what cannot be watched.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), Vec::new());
