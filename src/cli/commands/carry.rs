@@ -155,10 +155,14 @@ fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
         (Some(format), _) => format,
         (None, None) => ExportFormat::Bundle,
         (None, Some(_)) if to_stdout => ExportFormat::Json,
-        (None, Some(file)) => {
-            let conversation = options.target.name().unwrap_or(".");
-            format_of(Path::new(file)).ok_or_else(|| unknown_name(conversation, Path::new(file)))?
-        }
+        (None, Some(file)) => match before_other_format(file) {
+            Some(stem) => {
+                let conversation = options.target.name().unwrap_or(".");
+                return Err(unknown_name(conversation, file, stem));
+            }
+            None if extension(file).is_some_and(|(_, extension)| extension == "json") => ExportFormat::Json,
+            None => ExportFormat::Bundle,
+        },
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose();
     let path = path.map_err(|error| Problem::new(Exit::Failed, format!("cannot write there: {error}")))?;
@@ -171,43 +175,31 @@ const OTHER_FORMATS: [&str; 20] = [
     "tgz", "txt", "xml", "xz", "yaml", "zip",
 ];
 
-/// The format of a file by its name: a bundle unless it ends in `.json`; none for one of [`OTHER_FORMATS`].
-fn format_of(path: &Path) -> Option<ExportFormat> {
-    let is = |name: &str| has_extension(path, name);
-    match () {
-        () if is("json") => Some(ExportFormat::Json),
-        () if OTHER_FORMATS.into_iter().any(is) => None,
-        () => Some(ExportFormat::Bundle),
-    }
+/// A name without its last extension, and that in lower case.
+fn extension(name: &str) -> Option<(&str, String)> {
+    let (stem, extension) = name.rsplit_once('.')?;
+    Some((stem, extension.to_ascii_lowercase()))
 }
 
-fn has_extension(path: &Path, name: &str) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case(name))
+/// What stands before the extensions of other formats, both of `.tar.gz`; nothing for a name that has none.
+fn before_other_format(name: &str) -> Option<&str> {
+    let (stem, extension) = extension(name)?;
+    let is_other = OTHER_FORMATS.contains(&extension.as_str());
+    is_other.then(|| before_other_format(stem).unwrap_or(stem))
 }
 
 /// The error for a name with an extension that no export has, with a command for each format.
-fn unknown_name(conversation: &str, path: &Path) -> Problem {
-    let mut stem = path.to_owned();
-    // Both of `.tar.gz`.
-    while OTHER_FORMATS.into_iter().any(|name| has_extension(&stem, name)) {
-        stem.set_extension("");
-    }
+fn unknown_name(conversation: &str, file: &str, stem: &str) -> Problem {
     let command = |extension: &str| {
-        let mut renamed = stem.clone().into_os_string();
-        renamed.push(".");
-        renamed.push(extension);
+        let file = format!("{stem}.{extension}");
         format!(
             "sessionctl export {} -o {}",
             shell_word(conversation),
-            shell_word(&renamed.to_string_lossy())
+            shell_word(&file)
         )
     };
-    Problem::new(
-        Exit::Usage,
-        format!("cannot export to {}: no export has this format", path.display()),
-    )
-    .hint(format!(
+    let what = format!("cannot export to {file}: no export has this format");
+    Problem::new(Exit::Usage, what).hint(format!(
         "as a bundle: {}; as JSON: {}",
         command("session-bundle.tar.zst"),
         command("json")

@@ -271,6 +271,9 @@ pub(super) fn this_folder() -> Outcome<String> {
 /// Takes a folder of the command line, without symbolic links, so that it is the same whichever way it was named. One that does
 /// not exist stays as it is: the daemon says what is wrong with it.
 fn real_folder(folder: &str) -> io::Result<String> {
+    if folder.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
+    }
     Path::new(folder)
         .canonicalize()
         .or_else(|_| std::path::absolute(folder))
