@@ -85,13 +85,11 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
         return without_command(&mut output);
     }
-    let exit = match carry_out(arguments, daemon, &mut output) {
-        Ok(exit) => exit,
-        Err(problem) => {
-            output.problem(&problem);
-            problem.exit
-        }
-    };
+    let ended = carry_out(arguments, daemon, &mut output);
+    let exit = ended.unwrap_or_else(|problem| {
+        output.problem(&problem);
+        problem.exit
+    });
     exit.into()
 }
 

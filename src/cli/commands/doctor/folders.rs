@@ -56,16 +56,19 @@ fn refused(untrusted: &Untrusted) -> Diagnostic {
         .fact("mode", format!("{:03o}", untrusted.mode))
 }
 
+/// The folder, or the nearest one above it that exists.
+fn existing(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|place| place.exists())
+}
+
 /// The disk that a folder is on, or will be.
 fn device(path: &Path) -> Option<u64> {
-    let mut places = path.ancestors();
-    places.find_map(|place| Some(place.metadata().ok()?.dev()))
+    Some(existing(path)?.metadata().ok()?.dev())
 }
 
 /// That nothing can be written any more on the disk of a folder.
 fn full(path: &Path) -> Option<Diagnostic> {
-    let place = path.ancestors().find(|place| place.exists())?;
-    let disk = rustix::fs::statvfs(place).ok()?;
+    let disk = rustix::fs::statvfs(existing(path)?).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
     is_full((disk.f_blocks, free_bytes), (disk.f_files, disk.f_favail)).then(|| {
         Diagnostic::new(DiagnosticKind::Room, Severity::Error, "its disk is full")
@@ -84,9 +87,8 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
     let elsewhere = "or use another folder with --home DIR";
     let chmod = || format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
     let is_usable = |path: &Path, how| access(path, how).is_ok();
-    let above = || path.ancestors().skip(1).find(|above| above.exists());
     let (severity, found, next) = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match above() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match existing(path) {
             Some(above) if !is_usable(above, Access::WRITE_OK | Access::EXEC_OK) => (
                 Severity::Error,
                 format!("cannot be created: {} is not writable", above.display()),
@@ -131,7 +133,7 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
 /// Where the data lies on another machine, on which locks and syncs may not hold.
 #[cfg(target_os = "linux")]
 fn far_away(data: &Path) -> Option<Diagnostic> {
-    let disk = rustix::fs::statfs(data.ancestors().find(|place| place.exists())?).ok()?;
+    let disk = rustix::fs::statfs(existing(data)?).ok()?;
     if !is_network(disk.f_type) {
         return None;
     }
