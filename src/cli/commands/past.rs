@@ -80,8 +80,8 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let mut pager = if is_paged { Pager::start() } else { None };
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
-    // Read beside the first page: both are of the same transcript.
     let mut is_cut = false;
+    // Read beside the first page: both are of the same transcript.
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
         let is_first = cursor.is_none();
