@@ -4,22 +4,22 @@
 //! pages all come from there.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use clap_complete::ArgValueCompleter;
 
 use super::commands::{
-    Context, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, man, mv, past, set,
-    transcripts, tree,
+    Context, Filter, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past, set,
+    transcripts,
 };
 use super::exit::Exit;
 use super::output::one_line;
 use super::problem::{Outcome, Problem};
 use super::select::Target;
+use super::start::Launch;
 use super::talk::{answer, attach, chat, continuing, edit, send};
 use super::{complete, demo};
 use crate::paths;
@@ -85,15 +85,9 @@ const GLOBAL: &str = "Global options";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = GLOBAL)]
 pub(super) struct Global {
-    /// Socket of the daemon [env: SESSIOND_SOCKET]
-    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    pub(super) socket: Option<PathBuf>,
-    /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
-    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(super) home: Option<PathBuf>,
-    /// Configuration file, if this command starts the daemon
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) config: Option<PathBuf>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(super) launch: Launch,
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
@@ -147,7 +141,9 @@ pub(super) enum Command {
     /// List the turns to fork from or to edit, newest first
     Checkpoints(past::Past),
     /// List agent transcripts on this machine, newest first
-    Transcripts(transcripts::Transcripts),
+    ///
+    /// Each word must be in the title, the folder, the path or the id, in any case.
+    Transcripts(Filter),
     Adopt(adopt::Adopt),
     New(make::New),
     Fork(make::Fork),
@@ -196,7 +192,7 @@ pub(super) enum Command {
     Stop(lifecycle::Stop),
     Demo(demo::Demo),
     Completions(generate::Completions),
-    Man(man::Man),
+    Man(generate::Man),
     #[command(hide = true)]
     Generate(generate::Generate),
 }
@@ -218,7 +214,7 @@ impl Command {
             Self::Ls(options) => list::list(context, options).await,
             Self::Show(target) => look::show(context, target).await,
             Self::History(past) => past::history(context, past).await,
-            Self::Tree(target) => tree::tree(context, target).await,
+            Self::Tree(target) => look::tree(context, target).await,
             Self::Checkpoints(past) => past::checkpoints(context, past).await,
             Self::Transcripts(options) => transcripts::transcripts(context, options).await,
             Self::Adopt(options) => adopt::adopt(context, options).await,
@@ -247,7 +243,7 @@ impl Command {
             Self::Stop(stop) => lifecycle::stop(context, stop).await,
             Self::Demo(options) => demo::demo(context.output, &options).await,
             Self::Completions(options) => generate::completions(context, &options),
-            Self::Man(options) => man::man(context, &options),
+            Self::Man(options) => generate::man(context, &options),
             Self::Generate(options) => generate::generate(context, &options),
         }
     }
@@ -336,6 +332,9 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("tip: "));
+    let is_value = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
+    let is_empty = is_value && line.iter().any(|word| word.is_empty());
+    let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
     let help = called.map_or_else(

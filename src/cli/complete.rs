@@ -3,7 +3,6 @@
 //! It owns how long a shell waits for them. A daemon is asked if one runs; none is started.
 
 use std::ffi::{OsStr, OsString};
-use std::future::Future;
 use std::time::Duration;
 
 use bridge_protocol::method;
@@ -79,15 +78,11 @@ fn ask(
         let daemon = reach.find().await.ok()??;
         question(&daemon, &line).await
     };
-    within_limit(answer).flatten().unwrap_or_default()
-}
-
-fn within_limit<T>(answer: impl Future<Output = T>) -> Option<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .ok()?;
-    let answer = runtime.block_on(async { tokio::time::timeout(LIMIT, answer).await.ok() });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else {
+        return Vec::new();
+    };
+    let answer = runtime.block_on(async { tokio::time::timeout(LIMIT, answer).await });
     runtime.shutdown_background();
-    answer
+    answer.ok().flatten().unwrap_or_default()
 }

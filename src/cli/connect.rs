@@ -93,7 +93,7 @@ impl Reach {
             .hint(format!("start it: {}", self.launch.command())));
         }
         // If several commands find no daemon at once, one of them starts it and the others find it here.
-        let turn = start::StartTurn::take(&self.paths).await?;
+        let turn = start::turn(&self.paths).await?;
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
         }

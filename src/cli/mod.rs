@@ -26,7 +26,6 @@ mod words;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anstream::ColorChoice;
@@ -39,7 +38,6 @@ use connect::Reach;
 use exit::Exit;
 use output::Output;
 use problem::{Outcome, Problem};
-use start::Launch;
 
 use crate::paths::{Environment, Paths};
 
@@ -87,13 +85,11 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
         return without_command(&mut output);
     }
-    let exit = match carry_out(arguments, daemon, &mut output) {
-        Ok(exit) => exit,
-        Err(problem) => {
-            output.problem(&problem);
-            problem.exit
-        }
-    };
+    let ended = carry_out(arguments, daemon, &mut output);
+    let exit = ended.unwrap_or_else(|problem| {
+        output.problem(&problem);
+        problem.exit
+    });
     exit.into()
 }
 
@@ -159,11 +155,7 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> O
 /// How the daemon is found and started, from the options and the environment.
 fn reach(global: Global) -> Outcome<Reach> {
     let environment = Environment::of_this_process();
-    let launch = Launch {
-        home: absolute(global.home)?,
-        config: absolute(global.config)?,
-        socket: absolute(global.socket)?,
-    };
+    let launch = global.launch;
     let paths = Paths::resolve(
         launch.home.as_deref(),
         launch.config.as_deref(),
@@ -176,10 +168,4 @@ fn reach(global: Global) -> Outcome<Reach> {
         may_start: !global.no_start,
         launch,
     })
-}
-
-/// On the command line a path may depend on the current folder; from here on none does.
-fn absolute(path: Option<PathBuf>) -> Outcome<Option<PathBuf>> {
-    path.map(|path| std::path::absolute(&path).map_err(|error| Problem::file("use", &path, &error)))
-        .transpose()
 }

@@ -3,8 +3,10 @@
 //! It owns the two streams, whether they are coloured, how wide a terminal is and which signs it can show. It must not
 //! know what is said. What was asked for goes to standard output; everything about how it went goes to standard error.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 
+use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use bridge_protocol::ConversationId;
 use bridge_protocol::raw::RawJson;
@@ -40,6 +42,14 @@ pub(super) struct Look {
 }
 
 impl Look {
+    fn of(stream: &(impl RawStream + AsFd), unicode: bool) -> Self {
+        Self {
+            coloured: anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
+            unicode,
+            columns: stream.is_terminal().then(|| columns_of(stream)).flatten(),
+        }
+    }
+
     /// The text in a style, where styles are shown.
     pub(super) fn paint(self, style: Style, text: &str) -> String {
         if self.coloured {
@@ -104,16 +114,8 @@ impl Output {
         let stdout = io::stdout();
         let stderr = io::stderr();
         Self {
-            look: Look {
-                coloured: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
-                unicode,
-                columns: stdout.is_terminal().then(|| columns_of(&stdout)).flatten(),
-            },
-            note_look: Look {
-                coloured: anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never,
-                unicode,
-                columns: stderr.is_terminal().then(|| columns_of(&stderr)).flatten(),
-            },
+            look: Look::of(&stdout, unicode),
+            note_look: Look::of(&stderr, unicode),
             json,
             quiet: false,
             chat: None,
@@ -252,17 +254,17 @@ pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
         return text.to_owned();
     }
     let more = look.sign("…", "~");
-    let room = columns.saturating_sub(more.width());
+    fitting(text.chars(), columns.saturating_sub(more.width())) + more
+}
+
+/// The first characters that fit in this many columns.
+fn fitting(characters: impl Iterator<Item = char>, columns: usize) -> String {
     let mut taken = 0;
-    let mut kept: String = text
-        .chars()
-        .take_while(|character| {
-            taken += character.width().unwrap_or(0);
-            taken <= room
-        })
-        .collect();
-    kept.push_str(more);
-    kept
+    let fit = characters.take_while(|character| {
+        taken += character.width().unwrap_or(0);
+        taken <= columns
+    });
+    fit.collect()
 }
 
 /// Cuts the middle of a text to a width in columns: of a path both ends matter.
@@ -271,14 +273,8 @@ pub(super) fn cut_middle(text: &str, columns: usize, look: Look) -> String {
         return text.to_owned();
     }
     let begin = cut(text, columns.div_ceil(2), look);
-    let room = columns.saturating_sub(begin.width());
-    let mut taken = 0;
-    let end = text.char_indices().rev().take_while(|(_, character)| {
-        taken += character.width().unwrap_or(0);
-        taken <= room
-    });
-    let end = end.last().map_or(text.len(), |(at, _)| at);
-    begin + &text[end..]
+    let end = fitting(text.chars().rev(), columns.saturating_sub(begin.width()));
+    begin.chars().chain(end.chars().rev()).collect()
 }
 
 /// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
@@ -356,7 +352,7 @@ fn shows_unicode(variables: [Option<String>; 3]) -> bool {
         })
 }
 
-fn columns_of(stream: impl std::os::fd::AsFd) -> Option<usize> {
+fn columns_of(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     // A terminal that does not know its width says 0.
     Some(if size.ws_col == 0 {

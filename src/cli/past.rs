@@ -232,21 +232,21 @@ pub(super) fn attached(text: &str) -> Option<String> {
         .strip_prefix("<context ref=\"")?
         .split_once("\">\n")?;
     let path = uri.strip_prefix("file://").filter(|path| !path.contains('"'))?;
-    let mut bytes = Vec::new();
-    let mut rest = path.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        let code = others.get(..2).filter(|_| *first == b'%');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+    let mut parts = path.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
+        let plain = match code {
             Some(byte) => {
                 bytes.push(byte);
-                rest = &others[2..];
+                &part[2..]
             }
             None => {
-                bytes.push(*first);
-                rest = others;
+                bytes.push(b'%');
+                part
             }
-        }
+        };
+        bytes.extend(plain.as_bytes());
     }
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -13,13 +13,12 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::execute;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
-use tokio::signal::unix::{SignalKind, signal};
 use unicode_width::UnicodeWidthStr;
 
 use super::commands::make::new_here;
 use super::commands::{Context, list};
 use super::connect::Daemon;
-use super::exit::Exit;
+use super::exit::{Exit, stopped};
 use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
 use super::past::Teller;
@@ -480,19 +479,6 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
     let last = last.and_then(|page| page.checkpoints.into_iter().next());
     let prompt = last.map(|last| last.prompt).unwrap_or_default();
     LastTurns { prompt, lines }
-}
-
-/// Catches the signals that end the process; gives the number of the first. A terminal that hangs up ends it at once: there is
-/// nothing left to restore.
-fn stopped() -> io::Result<impl Future<Output = u8>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => 15,
-            _ = interrupt.recv() => 2,
-        }
-    })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]

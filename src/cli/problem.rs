@@ -33,13 +33,8 @@ pub(super) struct Problem {
 
 /// A problem as `--json` tells it.
 #[derive(Serialize)]
-struct Told<'a> {
-    error: ToldError<'a>,
-}
-
-#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ToldError<'a> {
+struct Told<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
     kind: Value,
@@ -86,6 +81,11 @@ impl Problem {
         detail.as_str().map(str::to_owned)
     }
 
+    /// The process that the problem is about, if it is known.
+    pub(super) fn pid(&self) -> Option<u64> {
+        self.details.as_deref()?["pid"].as_u64()
+    }
+
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));
@@ -97,19 +97,18 @@ impl Problem {
         let message = self.message.as_deref()?;
         let error = self.error.as_deref();
         let told = Told {
-            error: ToldError {
-                code: error.map(|error| error.kind.code()),
-                kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
-                message,
-                retryable: error.is_some_and(|error| error.retryable),
-                data: error
-                    .and_then(|error| RawJson::from_value(&error.data()).ok())
-                    .or_else(|| self.details.as_deref().cloned().map(RawJson::from)),
-                hint: self.hint.as_deref(),
-                exit_code: self.exit.code(),
-            },
+            code: error.map(|error| error.kind.code()),
+            kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
+            message,
+            retryable: error.is_some_and(|error| error.retryable),
+            data: error
+                .and_then(|error| RawJson::from_value(&error.data()).ok())
+                .or_else(|| self.details.as_deref().cloned().map(RawJson::from)),
+            hint: self.hint.as_deref(),
+            exit_code: self.exit.code(),
         };
-        serde_json::to_string(&told).ok()
+        let told = serde_json::to_string(&told).ok()?;
+        Some(format!("{{\"error\":{told}}}"))
     }
 
     /// Replaces the message.
@@ -224,8 +223,7 @@ impl From<PathsError> for Problem {
 /// What to do next after an error of the daemon, where its message does not always say so itself.
 fn hint_for(error: &BridgeError) -> Option<String> {
     let id = error.detail("conversationId");
-    let id = id.as_str().map(words::short);
-    let hint = match (error.kind, id) {
+    let hint = match (error.kind, id.as_str().map(words::short)) {
         (ErrorKind::Busy, Some(id)) => {
             return Some(format!("see what it is doing: sessionctl show {id}"));
         }
@@ -234,29 +232,25 @@ fn hint_for(error: &BridgeError) -> Option<String> {
                 "create the folder again, or move the conversation to this folder: sessionctl mv {id} ."
             ));
         }
-        (kind, _) => kind,
-    };
-    let hint = match hint {
-        ErrorKind::NotFound => Some("sessionctl ls lists the conversations"),
-        ErrorKind::Ambiguous => Some("give more characters of the id; sessionctl ls lists them"),
-        ErrorKind::AgentUnavailable => Some("sessionctl agents lists the agents and whether they were found"),
-        ErrorKind::AuthRequired => Some("sign in with the agent's own program, then try again"),
-        ErrorKind::Limited => Some("try again after the limit resets"),
-        ErrorKind::NotResumable => Some(
-            "sessionctl lineage lists what was tried; sessionctl reset starts a new chat under the same id",
-        ),
-        ErrorKind::InterruptResolved => Some("sessionctl show lists the open questions"),
-        ErrorKind::ShuttingDown => Some("try again in a moment"),
-        ErrorKind::StoreFailed => Some("sessionctl doctor checks the store and its disk"),
-        ErrorKind::RevisionMismatch => {
-            Some("another client changed it; read it again and repeat the command")
+        (ErrorKind::NotFound, _) if !error.detail("agent").is_null() => "sessionctl agents lists them",
+        (ErrorKind::NotFound, _) => "sessionctl ls lists the conversations",
+        (ErrorKind::Ambiguous, _) => "give more characters of the id; sessionctl ls lists them",
+        (ErrorKind::AgentUnavailable, _) => "sessionctl agents lists the agents and whether they were found",
+        (ErrorKind::AuthRequired, _) => "sign in with the agent's own program, then try again",
+        (ErrorKind::Limited, _) => "try again after the limit resets",
+        (ErrorKind::NotResumable, _) => {
+            "sessionctl lineage lists what was tried; sessionctl reset starts a new chat under the same id"
         }
-        ErrorKind::MethodNotFound => Some(
-            "the daemon is older than sessionctl; run sessionctl stop, and the next command starts the new one",
-        ),
-        _ => None,
+        (ErrorKind::InterruptResolved, _) => "sessionctl show lists the open questions",
+        (ErrorKind::ShuttingDown, _) => "try again in a moment",
+        (ErrorKind::StoreFailed, _) => "sessionctl doctor checks the store and its disk",
+        (ErrorKind::RevisionMismatch, _) => "another client changed it; read it again and repeat the command",
+        (ErrorKind::MethodNotFound, _) => {
+            "the daemon is older than sessionctl; run sessionctl stop, and the next command starts the new one"
+        }
+        _ => return None,
     };
-    hint.map(str::to_owned)
+    Some(hint.to_owned())
 }
 
 #[cfg(test)]

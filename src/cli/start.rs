@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -41,14 +43,22 @@ const READY_LIMIT_BYTES: u64 = 64;
 const LAST_WORDS_LIMIT_BYTES: u64 = 16 * 1024;
 
 /// How a daemon is started: the options that it is given.
-#[derive(Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(super) struct Launch {
-    /// `--home`, absolute.
-    pub(super) home: Option<PathBuf>,
-    /// `--config`, absolute.
-    pub(super) config: Option<PathBuf>,
-    /// `--socket`, absolute.
+    /// Socket of the daemon [env: SESSIOND_SOCKET]
+    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = whole_path())]
     pub(super) socket: Option<PathBuf>,
+    /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = whole_path())]
+    pub(super) home: Option<PathBuf>,
+    /// Configuration file, if this command starts the daemon
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = whole_path())]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// On the command line a path may depend on the current folder; from here on none does.
+fn whole_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
 }
 
 impl Launch {
@@ -79,27 +89,22 @@ impl Launch {
     }
 }
 
-/// The turn to start a daemon for a data folder: one command at a time. It ends when it is dropped.
-pub(super) struct StartTurn(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File);
+/// Waits for the turn to start a daemon for a data folder: one command at a time. It ends when the file is closed.
+///
+/// # Errors
+/// When the data folder cannot be made, or another command has been starting a daemon for too long.
+pub(super) async fn turn(paths: &Paths) -> Outcome<File> {
+    claim(Role::Data, &paths.data)?;
+    let path = paths.data.join("start.lock");
+    let file = own_file(OpenOptions::new().write(true), &path)?;
+    locked(file, FlockOperation::LockExclusive, &path).await
+}
 
-impl StartTurn {
-    /// Waits for the turn.
-    ///
-    /// # Errors
-    /// When the data folder cannot be made, or another command has been starting a daemon for too long.
-    pub(super) async fn take(paths: &Paths) -> Outcome<Self> {
-        claim(Role::Data, &paths.data)?;
-        let path = paths.data.join("start.lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(NO_LINK)
-            .open(&path)
-            .map_err(|error| Problem::file("open", &path, &error))?;
-        locked(file, FlockOperation::LockExclusive, &path).await.map(Self)
-    }
+/// Opens a file of this user, and makes it if it is missing.
+fn own_file(options: &mut OpenOptions, path: &Path) -> Outcome<File> {
+    let options = options.create(true).mode(0o600).custom_flags(NO_LINK);
+    let opened = options.open(path);
+    opened.map_err(|error| Problem::file("open", path, &error))
 }
 
 /// Whether a process holds the daemon's lock.
@@ -156,35 +161,34 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
 pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome<Child> {
     claim(Role::Log, &paths.log)?;
     let log_path = paths.log_file();
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(NO_LINK)
-        .open(&log_path)
-        .map_err(|error| Problem::file("open", &log_path, &error))?;
+    let log = own_file(OpenOptions::new().append(true), &log_path)?;
     let said_before = log.metadata().map_or(0, |metadata| metadata.len());
 
     let (mut child, ready) = spawn(launch, log)?;
     let mut told = Vec::new();
     let mut ready = ready.take(READY_LIMIT_BYTES);
     let result = tokio::time::timeout(START_LIMIT, ready.read_to_end(&mut told)).await;
-    match result {
-        Ok(Ok(_)) if told.starts_with(READY) => Ok(child),
+    let problem = match result {
+        Ok(Ok(_)) if told.starts_with(READY) => return Ok(child),
         Ok(_) => {
-            let status = child
-                .wait()
-                .await
-                .map_or_else(|error| error.to_string(), |status| status.to_string());
-            let words = last_words(&log_path, said_before);
-            Err(failed(words, &status, &log_path))
+            let ended = child.wait().await;
+            last_words(&log_path, said_before).unwrap_or_else(|| {
+                let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                Problem::new(Exit::NoDaemon, format!("the daemon died at its start ({status})"))
+            })
         }
-        Err(_) => Err(Problem::new(
-            Exit::NoDaemon,
-            format!("the daemon is not ready after {} s", START_LIMIT.as_secs()),
-        )
-        .hint(format!("its log is {}", log_path.display()))),
-    }
+        Err(_) => {
+            let seconds = START_LIMIT.as_secs();
+            Problem::new(
+                Exit::NoDaemon,
+                format!("the daemon is not ready after {seconds} s"),
+            )
+        }
+    };
+    Err(match problem.hint {
+        Some(_) => problem,
+        None => problem.hint(format!("its log is {}", log_path.display())),
+    })
 }
 
 /// The file of this program; after an update, the file that replaced it.
@@ -234,28 +238,8 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
     Ok((child, receiver))
 }
 
-fn failed(words: Option<LastWords>, status: &str, log_path: &Path) -> Problem {
-    let log_hint = format!("its log is {}", log_path.display());
-    match words {
-        Some(words) => Problem::new(
-            Exit::NoDaemon,
-            format!("the daemon did not start: {}", words.message),
-        )
-        .hint(words.hint.unwrap_or(log_hint)),
-        None => {
-            Problem::new(Exit::NoDaemon, format!("the daemon died at its start ({status})")).hint(log_hint)
-        }
-    }
-}
-
 /// What a daemon said before it died.
-#[derive(Debug, PartialEq, Eq)]
-struct LastWords {
-    message: String,
-    hint: Option<String>,
-}
-
-fn last_words(log_path: &Path, from: u64) -> Option<LastWords> {
+fn last_words(log_path: &Path, from: u64) -> Option<Problem> {
     let mut text = Vec::new();
     let read = open_own(log_path).and_then(|mut log| {
         let length = log.metadata()?.len();
@@ -274,17 +258,15 @@ fn last_words(log_path: &Path, from: u64) -> Option<LastWords> {
 }
 
 /// The last line that says what was wrong, and the last that says what to do; without such, the last line.
-fn pick_words(text: &str) -> Option<LastWords> {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+fn pick_words(text: &str) -> Option<Problem> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<&str> = lines.collect();
     let marked = |mark: &str| lines.iter().rev().find_map(|line| line.strip_prefix(mark));
     let message = marked("error: ").or(lines.last().copied())?;
-    Some(LastWords {
-        message: message.to_owned(),
-        hint: marked("hint: ").map(str::to_owned),
+    let problem = Problem::new(Exit::NoDaemon, format!("the daemon did not start: {message}"));
+    Some(match marked("hint: ") {
+        Some(hint) => problem.hint(hint),
+        None => problem,
     })
 }
 
@@ -299,7 +281,7 @@ fn claim(role: Role, folder: &Path) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::{LastWords, Launch, in_its_place, last_words, pick_words};
+    use super::{Launch, in_its_place, last_words, pick_words};
 
     #[test]
     fn after_an_update_the_new_program_is_run() {
@@ -337,11 +319,11 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            let expected = expected.map(|(message, hint)| LastWords {
-                message: message.to_owned(),
-                hint: hint.map(str::to_owned),
-            });
-            assert_eq!(pick_words(text), expected, "{text}");
+            let picked = pick_words(text);
+            let message = picked.as_ref().and_then(|picked| picked.message.as_deref());
+            let message = message.and_then(|message| message.strip_prefix("the daemon did not start: "));
+            let hint = picked.as_ref().and_then(|picked| picked.hint.as_deref());
+            assert_eq!(message.map(|message| (message, hint)), expected, "{text}");
         }
     }
 
@@ -352,6 +334,7 @@ mod tests {
         std::fs::write(&log, "error: old\n").unwrap();
         assert_eq!(last_words(&log, 11), None);
         std::fs::write(&log, "error: old\nerror: new\n").unwrap();
-        assert_eq!(last_words(&log, 11).unwrap().message, "new");
+        let message = last_words(&log, 11).unwrap().message.unwrap();
+        assert!(message.ends_with(": new"), "{message}");
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn dim(text: impl Into<String>) -> Cell {
 }
 
 /// A list. The header of an optional column ends in `?`: it is left out if the terminal is too narrow, the last one first.
-/// A header that begins with `>` aligns to the right, and one that begins with `/` is that of paths, which lose their middle where
-/// there is no room. The last column is cut to the terminal's width, no other is cut.
+/// A header that begins with `>` aligns to the right, and one that begins with `/` is of what loses its middle where there is no
+/// room, such as paths. The last column is cut to the terminal's width, no other is cut.
 pub(super) struct Table {
     headers: &'static [&'static str],
     rows: Vec<Vec<Cell>>,

@@ -12,7 +12,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{ATTENTION, GOOD, Look, STRONG, cut, one_line};
+use super::output::{ATTENTION, GOOD, Look, STRONG, cut, cut_middle, one_line};
 use super::table::{Cell, dim, plain};
 use super::words;
 
@@ -43,7 +43,7 @@ struct Node {
     below: Vec<Node>,
 }
 
-/// The parts of a line with their styles. The part at `flexible` is cut where the terminal is too narrow.
+/// The parts of a line with their styles. The part at `flexible` loses its middle where the terminal is too narrow.
 struct Line {
     parts: Vec<Cell>,
     flexible: usize,
@@ -57,15 +57,11 @@ impl Line {
             .columns
             .map_or(0, |columns| (taken + width).saturating_sub(columns));
         let parts = self.parts.iter().enumerate().map(|(index, (text, style))| {
-            let text = match index == self.flexible && too_wide > 0 {
-                true => cut(
-                    text,
-                    text.width().saturating_sub(too_wide).max(LEAST_COLUMNS),
-                    look,
-                ),
-                false => text.clone(),
+            let width = match index == self.flexible {
+                true => text.width().saturating_sub(too_wide).max(LEAST_COLUMNS),
+                false => usize::MAX,
             };
-            look.paint(*style, &text)
+            look.paint(*style, &cut_middle(text, width, look))
         });
         parts.collect()
     }
@@ -197,28 +193,21 @@ impl Picture<'_> {
             })
             .filter_map(|fork| self.left_at(fork, Some(member)))
             .collect();
-        let (mut lines, mut left_out) = (Vec::new(), 0);
-        let tell_left_out = |lines: &mut Vec<String>, left_out: &mut usize| match std::mem::take(left_out) {
-            0 => {}
-            left_out => {
-                let earlier = words::count(left_out as u64, "earlier turn", "earlier turns");
-                lines.push(format!("{} {earlier}", self.look.sign("…", "...")));
-            }
+        let is_drawn = |index: usize, step: &Checkpoint| {
+            step.step > drawn && (index >= newest || forked.contains(&step.step))
         };
-        for (index, step) in of_session.iter().enumerate() {
-            if step.step <= drawn || (index < newest && !forked.contains(&step.step)) {
-                left_out += 1;
-                continue;
+        let steps = of_session.into_iter().enumerate();
+        let steps: Vec<_> = steps.map(|(index, step)| (is_drawn(index, step), step)).collect();
+        let mut lines = Vec::new();
+        for run in steps.chunk_by(|one, next| one.0 == next.0) {
+            match run {
+                [(false, _), ..] => {
+                    let earlier = words::count(run.len() as u64, "earlier turn", "earlier turns");
+                    lines.push(format!("{} {earlier}", self.look.sign("…", "...")));
+                }
+                _ => lines.extend(run.iter().map(|(_, step)| self.turn(step))),
             }
-            tell_left_out(&mut lines, &mut left_out);
-            let prompt = match one_line(&step.prompt) {
-                // A picture has no text.
-                empty if empty.is_empty() => "[no text]".to_owned(),
-                prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),
-            };
-            lines.push(format!("turn {} {prompt}", step.step));
         }
-        tell_left_out(&mut lines, &mut left_out);
         let node = |line: String| Node {
             line: Line {
                 parts: vec![dim(line)],
@@ -229,6 +218,18 @@ impl Picture<'_> {
         lines.into_iter().map(node).collect()
     }
 
+    fn turn(&self, step: &Checkpoint) -> String {
+        match one_line(&step.prompt) {
+            // A picture has no text.
+            empty if empty.is_empty() => format!("turn {} [no text]", step.step),
+            prompt => format!(
+                "turn {} \"{}\"",
+                step.step,
+                cut(&prompt, PROMPT_COLUMNS, self.look)
+            ),
+        }
+    }
+
     fn session(&self, member: &Member, session: &Session) -> Line {
         let at = session
             .entry
@@ -237,14 +238,14 @@ impl Picture<'_> {
             .and_then(|at| step_of(at, &member.steps));
         let after = at.map_or_else(String::new, |step| format!(" after turn {step}"));
         let id = &session.entry.upstream_id;
-        let mut line = words::origin(&session.entry, &after);
+        let line = words::origin(&session.entry, &after);
         let left = words::left_by_undo(&member.of.entries);
-        line.push_str(match (session.is_abandoned, session.is_in_chain) {
+        let mark = match (session.is_abandoned, session.is_in_chain) {
             (true, _) => ", abandoned",
             _ if left.contains(id) => ", undone",
             (false, false) => ", no longer in the chain",
             (false, true) => "",
-        });
+        };
         let is_head = member.of.links.last().is_some_and(|link| link.upstream_id == *id);
         let (sign, style, head) = match is_head {
             true => (
@@ -259,6 +260,7 @@ impl Picture<'_> {
             plain(" "),
             dim(words::short(id.as_str())),
             plain(format!(" {line}")),
+            plain(mark),
             (head.to_owned(), ATTENTION),
         ];
         Line {

@@ -120,3 +120,40 @@ fn transcripts_are_found_as_conversations_are() {
     assert_eq!(found(&["heron", "blue"]), 0);
     home.printed(&["transcripts", "--cwd", "./nowhere"], 4);
 }
+
+/// Whoever gives less than nothing, an empty variable or a folder that is missing is told what to give.
+#[test]
+fn values_that_cannot_be_meant_say_what_to_give() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for command in ["history", "checkpoints", "ls"] {
+        home.printed(&[command, "-n", "-1"], 2);
+    }
+    home.printed(&["fork", &id, "--cwd", ""], 2);
+    home.printed(&["mv", "--undo", ""], 2);
+    // One code for a folder that is missing, whatever it is for.
+    for arguments in [
+        &["fork", &id, "--cwd", "missing"][..],
+        &["new", "--cwd", "missing"],
+        &["mv", &id, "missing"],
+        &["export", &id, "-o", "missing/talk.json"],
+        &["export", &id, "-o", "missing/talk.session-bundle.tar.zst"],
+    ] {
+        home.printed(arguments, 1);
+    }
+    assert!(!home.path().join("missing").exists());
+}
+
+#[test]
+fn an_export_as_json_is_not_imported_and_the_bundle_of_it_is() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "hello"]);
+    home.said(&["export", &id, "-o", "talk.json"]);
+    for place in [&["--cwd", "."][..], &["--same-folders"], &[]] {
+        let told = home.printed(&[&["import", "talk.json"], place].concat(), 2);
+        let bundle = home.said_pasted(commands(&told)[0]);
+        assert!(bundle.ends_with(".session-bundle.tar.zst"), "{bundle}");
+        std::fs::remove_file(&bundle).unwrap();
+    }
+}

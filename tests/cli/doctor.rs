@@ -148,6 +148,24 @@ fn a_daemon_that_does_not_answer_is_told() {
     assert_eq!(home.run(&["doctor", "--no-agents"]).status.code(), Some(0));
 }
 
+/// What is to be done with a stopped daemon is said once.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stopped_daemon_gets_one_advice() {
+    let home = Home::new();
+    home.said(&["agents"]);
+    let status: Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
+    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let output = home.run(&["--json", "doctor"]);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let all = found(&output);
+    let about: Vec<&Value> = all.iter().filter(|one| one["kind"] == "daemon").collect();
+    assert_eq!(about.len(), 1, "{all:#?}");
+    worded(about[0]);
+}
+
 /// Also where the sockets alone are on it, and once where the data is on it too.
 #[test]
 #[cfg(target_os = "linux")]

@@ -19,8 +19,8 @@ fn global_options_are_accepted_before_and_after_the_command() {
             "{line}"
         );
         assert_eq!(global.color, clap::ColorChoice::Never, "{line}");
-        assert_eq!(global.home.as_deref(), Some("/t".as_ref()), "{line}");
-        assert_eq!(global.socket.as_deref(), Some("/s".as_ref()), "{line}");
+        assert_eq!(global.launch.home.as_deref(), Some("/t".as_ref()), "{line}");
+        assert_eq!(global.launch.socket.as_deref(), Some("/s".as_ref()), "{line}");
     }
 }
 

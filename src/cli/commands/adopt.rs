@@ -1,7 +1,5 @@
 //! Transcripts by their own ids: `adopt`, `check`.
 
-use std::path::PathBuf;
-
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
@@ -34,8 +32,8 @@ pub(in crate::cli) struct Adopt {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Folder that the agent works in (default: the transcript's folder)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    cwd: Option<String>,
     /// Title of the conversation
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
@@ -70,7 +68,7 @@ pub(in crate::cli) struct Check {
 
 /// Creates a conversation from a transcript and prints its id.
 pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
-    let cwd = options.cwd.as_deref().map(real_folder).transpose()?;
+    let cwd = options.cwd;
     let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
     let id = whole_id(&daemon, &options.id, agent.as_ref()).await?;
@@ -102,13 +100,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         Err(problem) if problem.exit == Exit::Usage && cwd.is_none() && options.title.is_none() => {
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
-        Err(problem) => {
-            let problem = not_found(problem);
-            return Err(match &cwd {
-                Some(folder) => missing_folder(problem, folder),
-                None => problem,
-            });
-        }
+        Err(problem) => return Err(missing_folder(not_found(problem), cwd.as_deref())),
     };
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;

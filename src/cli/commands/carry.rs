@@ -2,6 +2,8 @@
 
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
+use serde::Deserialize;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +11,7 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
 use super::past::{tell_incomplete, tell_kept};
-use super::{Context, missing_folder, real_folder, text_of, this_folder, wire_words};
+use super::{Context, absolute, make_folder, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
@@ -38,7 +40,7 @@ pub(in crate::cli) struct Export {
     pub(in crate::cli) format: Option<ExportFormat>,
     /// New file; - prints JSON to standard output (default: a bundle in the exports folder)
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(in crate::cli) output: Option<PathBuf>,
+    pub(in crate::cli) output: Option<String>,
     /// Include env and header values of MCP servers, which may be secret (default: omit)
     #[arg(long)]
     pub(in crate::cli) secrets: bool,
@@ -63,11 +65,11 @@ Examples:
   sessionctl send \"$(sessionctl import FILE --cwd .)\" 'Continue'")]
 pub(in crate::cli) struct Import {
     /// Bundle made by sessionctl export
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(in crate::cli) path: PathBuf,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = absolute)]
+    pub(in crate::cli) path: String,
     /// Folder that the agent works in; this or --same-folders is required
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(in crate::cli) cwd: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    pub(in crate::cli) cwd: Option<String>,
     /// Use the folders named in the bundle; only for bundles you trust
     #[arg(long, conflicts_with = "cwd")]
     pub(in crate::cli) same_folders: bool,
@@ -82,6 +84,11 @@ pub(in crate::cli) struct Import {
 /// Exports a conversation, and prints the path of the file, or the JSON.
 pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
     let (format, path) = target(&options)?;
+    let folder = path.as_deref().and_then(|path| Path::new(path).parent());
+    if let Some(missing) = folder.filter(|folder| !folder.exists()) {
+        let message = format!("there is no folder {}", missing.display());
+        return Err(Problem::new(Exit::Failed, message).hint(make_folder(missing)));
+    }
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let needs_no_file = format == ExportFormat::Json && path.is_none();
     let call = method::Export {
@@ -95,8 +102,8 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         Exit::Usage if needs_no_file => problem
             .with_exit(Exit::Failed)
             .hint("name a file with -o FILE.json"),
-        _ => match options.output.as_deref().filter(|file| !file.is_dir()) {
-            Some(file) => problem.hint_if(
+        _ => match options.output.as_deref().map(Path::new) {
+            Some(file) if !file.is_dir() => problem.hint_if(
                 ErrorKind::Conflict,
                 format!(
                     "sessionctl export {} -o {}",
@@ -104,7 +111,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
                     shell_word(&unused_name(file).to_string_lossy())
                 ),
             ),
-            None => problem,
+            _ => problem,
         },
     })?;
     match answer {
@@ -136,10 +143,10 @@ fn unused_name(file: &Path) -> PathBuf {
     names.find(|name| !name.exists()).unwrap_or_default()
 }
 
-/// The format and the file of an export.
+/// The format and the file of an export; no file for standard output and for the daemon's own folder.
 fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
     let output = options.output.as_deref();
-    let to_stdout = output == Some(Path::new("-"));
+    let to_stdout = output == Some("-");
     let format = match (options.format, output) {
         (Some(ExportFormat::Bundle), _) if to_stdout => {
             let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
@@ -148,11 +155,17 @@ fn target(options: &Export) -> Outcome<(ExportFormat, Option<String>)> {
         (Some(format), _) => format,
         (None, None) => ExportFormat::Bundle,
         (None, Some(_)) if to_stdout => ExportFormat::Json,
-        (None, Some(file)) => {
-            format_of(file).ok_or_else(|| unknown_name(options.target.name().unwrap_or("."), file))?
-        }
+        (None, Some(file)) => match before_other_format(file) {
+            Some(stem) => {
+                let conversation = options.target.name().unwrap_or(".");
+                return Err(unknown_name(conversation, file, stem));
+            }
+            None if extension(file).is_some_and(|(_, extension)| extension == "json") => ExportFormat::Json,
+            None => ExportFormat::Bundle,
+        },
     };
-    let path = output.filter(|_| !to_stdout).map(absolute).transpose()?;
+    let path = output.filter(|_| !to_stdout).map(absolute).transpose();
+    let path = path.map_err(|error| Problem::new(Exit::Failed, format!("cannot write there: {error}")))?;
     Ok((format, path))
 }
 
@@ -162,43 +175,31 @@ const OTHER_FORMATS: [&str; 20] = [
     "tgz", "txt", "xml", "xz", "yaml", "zip",
 ];
 
-/// The format of a file by its name: a bundle unless it ends in `.json`; none for one of [`OTHER_FORMATS`].
-fn format_of(path: &Path) -> Option<ExportFormat> {
-    let is = |name: &str| has_extension(path, name);
-    match () {
-        () if is("json") => Some(ExportFormat::Json),
-        () if OTHER_FORMATS.into_iter().any(is) => None,
-        () => Some(ExportFormat::Bundle),
-    }
+/// A name without its last extension, and that in lower case.
+fn extension(name: &str) -> Option<(&str, String)> {
+    let (stem, extension) = name.rsplit_once('.')?;
+    Some((stem, extension.to_ascii_lowercase()))
 }
 
-fn has_extension(path: &Path, name: &str) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case(name))
+/// What stands before the extensions of other formats, both of `.tar.gz`; nothing for a name that has none.
+fn before_other_format(name: &str) -> Option<&str> {
+    let (stem, extension) = extension(name)?;
+    let is_other = OTHER_FORMATS.contains(&extension.as_str());
+    is_other.then(|| before_other_format(stem).unwrap_or(stem))
 }
 
 /// The error for a name with an extension that no export has, with a command for each format.
-fn unknown_name(conversation: &str, path: &Path) -> Problem {
-    let mut stem = path.to_owned();
-    // Both of `.tar.gz`.
-    while OTHER_FORMATS.into_iter().any(|name| has_extension(&stem, name)) {
-        stem.set_extension("");
-    }
+fn unknown_name(conversation: &str, file: &str, stem: &str) -> Problem {
     let command = |extension: &str| {
-        let mut renamed = stem.clone().into_os_string();
-        renamed.push(".");
-        renamed.push(extension);
+        let file = format!("{stem}.{extension}");
         format!(
             "sessionctl export {} -o {}",
             shell_word(conversation),
-            shell_word(&renamed.to_string_lossy())
+            shell_word(&file)
         )
     };
-    Problem::new(
-        Exit::Usage,
-        format!("cannot export to {}: no export has this format", path.display()),
-    )
-    .hint(format!(
+    let what = format!("cannot export to {file}: no export has this format");
+    Problem::new(Exit::Usage, what).hint(format!(
         "as a bundle: {}; as JSON: {}",
         command("session-bundle.tar.zst"),
         command("json")
@@ -207,35 +208,26 @@ fn unknown_name(conversation: &str, path: &Path) -> Problem {
 
 /// Imports a bundle, and prints the conversation's id.
 pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
-    let path = absolute(&options.path)?;
-    let folder = options.cwd.as_deref().map(real_folder).transpose()?;
-    check_bundle(&options.path)?;
+    let (path, folder, trusts) = (&options.path, options.cwd.as_deref(), options.trust_settings);
+    check_bundle(Path::new(path))?;
     if folder.is_none() && !options.same_folders {
-        return Err(without_folder(&path, &options));
+        return Err(without_folder(&options));
     }
-    let again = |flags: &[&str]| import_again(&path, folder.as_deref(), flags);
-    let (as_new, trusted) = if options.trust_settings {
-        (again(&["--new-ids", "--trust-settings"]), String::new())
-    } else {
-        (again(&["--new-ids"]), again(&["--new-ids", "--trust-settings"]))
-    };
     let daemon = context.connect().await?;
     let call = method::Import {
-        path,
-        cwd: folder.clone(),
+        path: path.clone(),
+        cwd: options.cwd.clone(),
         same_folders: options.same_folders,
         new_ids: options.new_ids,
-        trust_settings: options.trust_settings,
+        trust_settings: trusts,
         ..Default::default()
     };
     let answer = context.ask(&daemon, call).await.map_err(|problem| {
         if problem.exit == Exit::Busy && !options.new_ids {
+            let as_new = import_again(path, folder, true, trusts);
             return problem.hint(format!("{as_new} imports it under new ids"));
         }
-        let problem = match &folder {
-            Some(folder) => missing_folder(problem, folder),
-            None => problem,
-        };
+        let problem = missing_folder(problem, folder);
         let hint = "create a bundle where the conversation is: sessionctl export .";
         problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;
@@ -248,8 +240,9 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         tell_incomplete(context, &session.upstream_id, &detail)?;
     }
     if !answer.left_out.is_empty() {
-        let names = one_line(&answer.left_out.join(", "));
-        let what = format!("{names}; to import again with all of them: {trusted}");
+        let names = answer.left_out.join(", ");
+        let trusted = import_again(path, folder, true, true);
+        let what = one_line(&format!("{names}; to import again with all of them: {trusted}"));
         context.output.warning("left out:", &what)?;
     }
     if !answer.missing_values.is_empty() {
@@ -260,20 +253,44 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     Ok(Exit::Done)
 }
 
-/// Checks that there is a file to import, before anything else is asked for. What is in it the daemon says.
+/// Checks that there may be a bundle, before anything else is asked for. What is in it the daemon says.
 fn check_bundle(path: &Path) -> Outcome {
-    let hint = "name a bundle; sessionctl export creates one and prints its path";
-    match path.metadata() {
-        Ok(file) if file.is_dir() => {
-            let message = format!("cannot import {}: it is a folder", path.display());
-            Err(Problem::new(Exit::Usage, message).hint(hint))
-        }
+    let message = match path.metadata() {
+        Ok(file) if file.is_dir() => format!("cannot import {}: it is a folder", path.display()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let message = format!("there is no file {}", path.display());
-            Err(Problem::new(Exit::Usage, message).hint(hint))
+            format!("there is no file {}", path.display())
         }
-        Ok(_) | Err(_) => Ok(()),
+        _ => match exported_as_json(path) {
+            None => return Ok(()),
+            Some(id) => {
+                let message = format!(
+                    "cannot import {}: it is an export as JSON, and only bundles can be imported",
+                    path.display()
+                );
+                let id = shell_word(&words::short(&id));
+                return Err(Problem::new(Exit::Usage, message).hint(format!(
+                    "export it as a bundle, where the conversation is: sessionctl export {id}"
+                )));
+            }
+        },
+    };
+    Err(Problem::new(Exit::Usage, message)
+        .hint("name a bundle; sessionctl export creates one and prints its path"))
+}
+
+/// The conversation whose export as JSON a file is; nothing for another file.
+fn exported_as_json(path: &Path) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Exported {
+        conversation: Named,
     }
+    #[derive(Deserialize)]
+    struct Named {
+        id: String,
+    }
+    let file = io::BufReader::new(File::open(path).ok()?);
+    let exported: Exported = serde_json::from_reader(file).ok()?;
+    Some(exported.conversation.id)
 }
 
 /// Values of MCP servers, by their names.
@@ -293,46 +310,30 @@ fn tell_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcom
 }
 
 /// Neither a folder nor the bundle's own folders were chosen.
-fn without_folder(path: &str, options: &Import) -> Problem {
-    let mut flags = Vec::new();
-    flags.extend(options.new_ids.then_some("--new-ids"));
-    flags.extend(options.trust_settings.then_some("--trust-settings"));
-    let same = import_again(path, None, &flags);
+fn without_folder(options: &Import) -> Problem {
+    let again = |folder| import_again(&options.path, folder, options.new_ids, options.trust_settings);
+    let same = format!("{} uses the folders that the bundle names", again(None));
     let problem = Problem::new(
         Exit::Usage,
         "cannot import without a folder for the conversation: give --cwd DIR or --same-folders",
     );
     problem.hint(match this_folder() {
-        Ok(here) => {
-            let here = import_again(path, Some(&here), &flags);
-            format!("{here} imports it into this folder; {same} uses the folders that the bundle names")
-        }
-        Err(_) => format!("{same} uses the folders that the bundle names"),
+        Ok(here) => format!("{} imports it into this folder; {same}", again(Some(&here))),
+        Err(_) => same,
     })
 }
 
-/// The command that imports the same bundle into a folder, or into the folders that it names, with these flags.
-fn import_again(path: &str, folder: Option<&str>, flags: &[&str]) -> String {
-    let place = folder.map_or("--same-folders".to_owned(), |folder| {
-        format!("--cwd {}", shell_word(folder))
-    });
+/// The command that imports the same bundle into a folder, or into the folders that it names.
+fn import_again(path: &str, folder: Option<&str>, new_ids: bool, trust_settings: bool) -> String {
+    let place = match folder {
+        Some(folder) => format!("--cwd {}", shell_word(folder)),
+        None => "--same-folders".to_owned(),
+    };
     let mut command = format!("sessionctl import {} {place}", shell_word(path));
-    for flag in flags {
-        command.push(' ');
-        command.push_str(flag);
+    for (is_given, flag) in [(new_ids, " --new-ids"), (trust_settings, " --trust-settings")] {
+        command.push_str(if is_given { flag } else { "" });
     }
-    // A path must not send control characters to a terminal.
-    if command.chars().any(char::is_control) {
-        one_line(&command)
-    } else {
-        command
-    }
-}
-
-/// On the command line a path may depend on the current folder.
-fn absolute(path: &Path) -> Outcome<String> {
-    let path: PathBuf = std::path::absolute(path).map_err(|error| Problem::file("use", path, &error))?;
-    text_of(path)
+    command
 }
 
 #[cfg(test)]
@@ -341,11 +342,11 @@ mod tests {
 
     #[test]
     fn a_command_can_be_pasted_as_it_is_told() {
-        let told = import_again("/a/b.tar.zst", None, &["--new-ids"]);
+        let told = import_again("/a/b.tar.zst", None, true, false);
         assert_eq!(told, "sessionctl import /a/b.tar.zst --same-folders --new-ids");
-        let told = import_again("/a/b.tar.zst", Some("/a"), &[]);
+        let told = import_again("/a/b.tar.zst", Some("/a"), false, false);
         assert_eq!(told, "sessionctl import /a/b.tar.zst --cwd /a");
-        let told = import_again("/it's mine/$x", Some("/a b"), &["--new-ids"]);
+        let told = import_again("/it's mine/$x", Some("/a b"), true, false);
         assert_eq!(
             told,
             r"sessionctl import '/it'\''s mine/$x' --cwd '/a b' --new-ids"

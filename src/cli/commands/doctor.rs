@@ -9,12 +9,10 @@ use bridge_protocol::method;
 use clap::Args;
 use std::time::Duration;
 
-use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::raw::RawJson;
 
 use super::Context;
-use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
 use crate::cli::problem::{Outcome, Problem};
@@ -34,9 +32,6 @@ pub(in crate::cli) struct Doctor {
     pub(in crate::cli) no_agents: bool,
 }
 
-/// How long the daemon may take to return its status.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-
 /// How long all checks may take: agents are started, and each has its own limit.
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
@@ -45,20 +40,20 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     let mut told = Told::default();
     told.tell(context, folders::all(&context.reach.paths))?;
     let last = context.reach.last_daemon();
-    let (daemon, status) = match reached(context).await {
+    let reached = async {
+        // This has limits of its own: a daemon that is starting is waited for.
+        let daemon = context.reach.connect().await?;
+        let status = daemon.call(method::Status::default()).await?;
+        Outcome::Ok((daemon, status))
+    };
+    let (daemon, status) = match reached.await {
         Ok(reached) => reached,
         Err(problem) => {
-            told.tell(context, vec![daemons::none(&problem)])?;
-            // A daemon that answers checks its own disk.
-            told.tell(
-                context,
-                folders::full(&context.reach.paths.data).into_iter().collect(),
-            )?;
-            let going = daemons::coming_or_going(&context.reach);
-            if going.is_empty() {
-                told.tell(context, daemons::left_over(&context.reach.paths.data))?;
+            let mut found = daemons::none(&problem, &context.reach);
+            if found.len() == 1 && problem.pid().is_none() {
+                found.extend(daemons::left_over(&context.reach.paths.data));
             }
-            told.tell(context, going)?;
+            told.tell(context, found)?;
             told.tell(context, daemons::others(last))?;
             told.end(context)?;
             return Ok(Exit::NoDaemon);
@@ -77,27 +72,23 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
         agents: Some(!options.no_agents),
         path,
     });
-    match within(DIAGNOSIS_LIMIT, asking).await {
+    let answer = tokio::time::timeout(DIAGNOSIS_LIMIT, asking).await;
+    let answer = answer.unwrap_or_else(|_| {
+        let what = format!("no answer within {} s", DIAGNOSIS_LIMIT.as_secs());
+        Err(Problem::new(Exit::NoDaemon, what).hint("its log may say why; try again in a moment"))
+    });
+    match answer {
         Ok(diagnosis) => told.tell(context, diagnosis.diagnostics)?,
-        Err(problem) => told.tell(context, vec![daemons::silent(&problem, &status)])?,
+        Err(problem) => {
+            let why = problem.message.as_deref().unwrap_or("the connection ended");
+            let what = format!("the store and the agents were not checked: {why}");
+            let unchecked = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what)
+                .next(problem.hint.as_deref().unwrap_or("try again"))
+                .fact("pid", status.pid);
+            told.tell(context, vec![unchecked])?;
+        }
     }
     told.end(context)
-}
-
-/// A daemon that answers.
-async fn reached(context: &Context<'_>) -> Outcome<(Daemon, DaemonStatus)> {
-    // This has limits of its own: a daemon that is starting is waited for.
-    let daemon = context.reach.connect().await?;
-    let status = within(ANSWER_LIMIT, daemon.call(method::Status::default())).await?;
-    Ok((daemon, status))
-}
-
-/// The answer, unless it takes longer.
-async fn within<T>(limit: Duration, answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
-        let what = format!("the daemon has not answered within {} s", limit.as_secs());
-        Err(Problem::new(Exit::NoDaemon, what).hint("its log may say why; try again in a moment"))
-    })
 }
 
 /// What was found so far.
@@ -108,12 +99,9 @@ struct Told {
 
 impl Told {
     fn tell(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
-        if !context.output.json {
-            for one in &found {
-                for line in lines(one, context.output.look) {
-                    context.output.verbatim(&line)?;
-                }
-            }
+        let look = context.output.look;
+        for line in found.iter().flat_map(|one| lines(one, look)) {
+            context.output.verbatim(&line)?;
         }
         self.diagnosis.diagnostics.extend(found);
         Ok(())
@@ -178,22 +166,12 @@ fn lines(one: &Diagnostic, look: Look) -> Vec<String> {
     std::iter::once(look.in_lines(&first, 23)).chain(next).collect()
 }
 
-fn name(kind: DiagnosticKind) -> &'static str {
+fn name(kind: DiagnosticKind) -> String {
     match kind {
-        DiagnosticKind::Daemon => "daemon",
-        DiagnosticKind::OtherDaemon => "other daemon",
-        DiagnosticKind::Configuration => "config",
-        DiagnosticKind::Folder => "folder",
-        DiagnosticKind::Store => "store",
-        DiagnosticKind::SetAside => "set aside",
-        DiagnosticKind::Room => "disk",
-        DiagnosticKind::Agent => "agent",
-        DiagnosticKind::SignIn => "sign-in",
-        DiagnosticKind::Quirk => "good to know",
-        DiagnosticKind::Transcripts => "transcripts",
-        DiagnosticKind::Retention => "retention",
-        DiagnosticKind::LeftOver => "left over",
-        _ => "more",
+        DiagnosticKind::Configuration => "config".to_owned(),
+        DiagnosticKind::Room => "disk".to_owned(),
+        DiagnosticKind::Quirk => "good to know".to_owned(),
+        other => words::wire(other),
     }
 }
 
@@ -213,7 +191,7 @@ mod tests {
         assert_eq!(
             lines(&found, Look::default()),
             [
-                "warning  sign-in       codex: nobody is signed in",
+                "warning  sign in       codex: nobody is signed in",
                 "         -> sign in"
             ]
             .map(str::to_owned)

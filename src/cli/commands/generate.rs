@@ -1,14 +1,15 @@
-//! What packages install beside the programs, from the definitions of the command lines: `completions`, and with the manual
-//! `generate`.
+//! What comes from the definitions of the command lines: `completions`, `man`, and `generate`, with which packages install both.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use clap_complete::env::Shells;
-use clap_mangen::Man;
+use clap_mangen::Man as Page;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
 use crate::cli::exit::Exit;
@@ -34,6 +35,21 @@ pub(in crate::cli) struct Completions {
     /// Program to complete
     #[arg(value_name = "PROGRAM", default_value = PROGRAMS[0], value_parser = PROGRAMS)]
     program: String,
+}
+
+/// Show a manual page
+///
+/// On a terminal, opens the page in man. Otherwise prints it as roff. If the pages are installed, man sessionctl works too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sessionctl man send
+  sessionctl man sessiond
+  sessionctl man fork | man -l -")]
+pub(in crate::cli) struct Man {
+    /// Command, or sessiond for the daemon (default: sessionctl)
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 /// Write completions and manual pages to a folder, for packages
@@ -89,7 +105,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
 }
 
 /// Writes the manual pages of both programs and of every command to a folder, and returns their paths.
-pub(super) fn write_pages(folder: &Path, daemon: Definition) -> Outcome<Vec<PathBuf>> {
+fn write_pages(folder: &Path, daemon: Definition) -> Outcome<Vec<PathBuf>> {
     let mut pages = Vec::new();
     let written = fs::create_dir_all(folder).and_then(|()| {
         [args::command(), daemon()].into_iter().try_for_each(|program| {
@@ -106,10 +122,43 @@ pub(super) fn write_pages(folder: &Path, daemon: Definition) -> Outcome<Vec<Path
 /// where they are.
 fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
     // An empty date would be left out, and the next argument would take its place.
-    let man = Man::new(command.clone())
+    let man = Page::new(command.clone())
         .date(" ")
         .source(concat!("session-bridge ", env!("CARGO_PKG_VERSION")));
     pages.push(man.generate_to(folder)?);
     let mut below = command.get_subcommands().filter(|below| !below.is_hide_set());
     below.try_for_each(|below| write_page(below, folder, pages))
+}
+
+/// Shows a manual page on a terminal, and prints it elsewhere.
+pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<Exit> {
+    let name = match options.command.join("-") {
+        none if none.is_empty() => PROGRAMS[0].to_owned(),
+        program if program.starts_with("session") => program,
+        command => format!("{}-{command}", PROGRAMS[0]),
+    };
+    // Each `man` takes a path for a page, and few take standard input.
+    let folder = tempfile::tempdir()
+        .map_err(|error| Problem::file("make a folder in", &std::env::temp_dir(), &error))?;
+    write_pages(folder.path(), context.daemon)?;
+    let path = folder.path().join(format!("{name}.1"));
+    let Ok(page) = fs::read_to_string(&path) else {
+        let problem = Problem::new(Exit::Usage, format!("no manual page: {name}"));
+        return Err(problem.hint("sessionctl help lists the commands; sessionctl man shows the page of all"));
+    };
+    if context.output.look.columns.is_none() || context.output.json {
+        return context.output.text(&page).map(|()| Exit::Done);
+    }
+    // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
+    let _interrupts = signal(SignalKind::interrupt());
+    match Command::new("man").arg(&path).status() {
+        Ok(status) if status.success() => Ok(Exit::Done),
+        Ok(_) => Err(Problem::new(Exit::Failed, "man could not show the page")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            context.output.text(&page)?;
+            let note = "man is not installed; sessionctl help describes the commands too";
+            context.output.note(note).map(|()| Exit::Done)
+        }
+        Err(error) => Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
+    }
 }

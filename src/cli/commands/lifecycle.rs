@@ -165,14 +165,13 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
 }
 
 fn not_stopped(pid: Option<u32>, limit: Duration) -> Problem {
-    let seconds = limit.as_secs();
-    match pid {
-        Some(pid) => Problem::new(
-            Exit::NoDaemon,
-            format!("the daemon, process {pid}, still runs after {seconds} s"),
-        )
-        .hint(format!("wait, or end it: kill -KILL {pid}")),
-        None => Problem::new(Exit::NoDaemon, format!("the daemon still runs after {seconds} s"))
-            .hint("sessionctl doctor reports more"),
-    }
+    let (which, hint) = match pid {
+        Some(pid) => (
+            format!(", process {pid},"),
+            format!("wait, or end it: kill -KILL {pid}"),
+        ),
+        None => (String::new(), "sessionctl doctor reports more".to_owned()),
+    };
+    let what = format!("the daemon{which} still runs after {} s", limit.as_secs());
+    Problem::new(Exit::NoDaemon, what).hint(hint)
 }

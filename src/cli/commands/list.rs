@@ -1,13 +1,12 @@
 //! `ls`: the conversations, those of this folder first.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
-use clap::{Args, ValueHint};
+use clap::Args;
 
-use super::{Context, Most, pages, real_folder, this_folder, wire_words};
+use super::{Context, Filter, is_folder, pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
@@ -44,32 +43,23 @@ Examples:
   sessionctl ls build claude
   sessionctl ls --state limited")]
 pub(in crate::cli) struct List {
-    /// Words to find, each in title, folder, agent or id
-    #[arg(value_name = "WORDS")]
-    words: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
     /// List only conversations in this state
     #[arg(long, value_name = "STATE", value_parser = wire_words::<ConversationState>(&STATES))]
     state: Option<ConversationState>,
-    /// List only conversations of this agent
-    #[arg(long, value_name = "NAME")]
-    agent: Option<String>,
-    /// List only conversations of this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
-    #[command(flatten)]
-    most: Most,
 }
 
 /// Lists conversations, newest first, those of this folder before the others.
 pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
+    let (most, query) = (options.filter.most(), options.filter.query());
     let wanted = method::ListConversations {
-        agent: options.agent.map(Into::into),
-        cwd: options.cwd.as_deref().map(real_folder).transpose()?,
+        query,
+        agent: options.filter.agent.map(Into::into),
+        cwd: options.filter.cwd,
         state: options.state,
-        query: (!options.words.is_empty()).then(|| options.words.join(" ")),
         ..Default::default()
     };
-    let most = options.most.count();
     let daemon = context.connect().await?;
     if context.output.json {
         let page = async |cursor, limit| {
@@ -109,14 +99,7 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
             return Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"));
         }
     }
-    match &wanted.cwd {
-        Some(folder) if !Path::new(folder).is_dir() => {
-            let message = format!("the folder {folder} does not exist, and no conversation ran in it");
-            Err(Problem::new(Exit::NotFound, message)
-                .hint("list the conversations of all folders: sessionctl ls"))
-        }
-        _ => Ok(()),
-    }
+    is_folder(wanted.cwd.as_deref(), "sessionctl ls")
 }
 
 /// Conversations, those of this folder before the others; and whether there are more.

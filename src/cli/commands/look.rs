@@ -1,10 +1,10 @@
-//! What there is, in detail: `show`, `chain`, `lineage`, `agents`, `status`.
+//! What there is, in detail: `show`, `chain`, `lineage`, `tree`, `agents`, `status`.
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, method};
 
-use super::{Context, has_real_agent, pages};
+use super::{Context, PAGE, has_real_agent, pages, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
@@ -12,6 +12,7 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::talk::question;
+use crate::cli::tree::{Member, draw};
 use crate::cli::words::{self, Clock};
 
 /// Prints values below each other, each after its name; those that are empty are left out.
@@ -137,7 +138,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
     }
     let log = entries(context, &daemon, conversation.id).await?;
     let left = words::left_by_undo(&log);
-    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "ORIGIN"]);
+    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "/ORIGIN"]);
     for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
@@ -194,7 +195,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
     });
     let ids: Vec<&str> = ids.collect();
     let left = words::left_by_undo(&entries);
-    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "CHANGE"]);
+    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "/CHANGE"]);
     for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
         let now = match conversation.head.as_ref() {
             Some(head) if *head == entry.upstream_id => ("head".to_owned(), GOOD),
@@ -213,6 +214,51 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
         }
     }
     context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)
+}
+
+/// Draws a conversation with its ancestors, sessions and forks.
+pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+    let (daemon, asked_for) = context.on(target.name()).await?;
+    let answer = context.ask(&daemon, method::TreeOf::of(asked_for.id)).await?;
+    if context.output.json {
+        return Ok(Exit::Done);
+    }
+    let unread = |of| Member {
+        of,
+        steps: Vec::new(),
+    };
+    let mut members: Vec<Member> = answer.conversations.into_iter().map(unread).collect();
+    read_steps(context, &daemon, &mut members).await?;
+    let look = context.output.look;
+    if let Some(parent) = answer.missing_parent {
+        let line = format!("{} (deleted)", words::short_id(parent));
+        context.output.line(&look.paint(DIM, &line))?;
+    }
+    let picture = draw(&members, Some(asked_for.id), look);
+    context.output.verbatim(&picture.join("\n"))?;
+    if answer.truncated {
+        context
+            .output
+            .note("more forks than one picture can show are left out")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
+async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [Member]) -> Outcome {
+    for member in members {
+        let id = member.of.conversation.id;
+        match turns(daemon, &id.into(), PAGE).await {
+            Ok(newest_first) => member.steps = newest_first.into_iter().rev().collect(),
+            Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
+            Err(problem) => {
+                let word = format!("without the steps of {}:", words::short_id(id));
+                let why = one_line(problem.message.as_deref().unwrap_or_default());
+                context.output.warning(&word, &why)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Lists the agents.

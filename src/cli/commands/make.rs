@@ -1,7 +1,5 @@
 //! Making conversations: `new`, `fork`.
 
-use std::path::PathBuf;
-
 use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::link::Fidelity;
@@ -30,8 +28,8 @@ pub(in crate::cli) struct New {
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) agent: Option<String>,
     /// Folder that the agent works in (default: current folder)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(in crate::cli) cwd: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    pub(in crate::cli) cwd: Option<String>,
     /// Title of the conversation
     #[arg(long, value_name = "TEXT")]
     pub(in crate::cli) title: Option<String>,
@@ -63,8 +61,8 @@ pub(in crate::cli) struct Fork {
     #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
     pub(in crate::cli) at: Option<String>,
     /// Existing folder that the branch works in (default: the conversation's folder)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(in crate::cli) cwd: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    pub(in crate::cli) cwd: Option<String>,
     /// Title of the new conversation (default: the conversation's title with "(fork)")
     #[arg(long, value_name = "TEXT", conflicts_with = "in_place")]
     pub(in crate::cli) title: Option<String>,
@@ -87,7 +85,7 @@ pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
 /// Makes a conversation and prints its id.
 pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit> {
     let folder = match options.cwd {
-        Some(folder) => real_folder(&folder)?,
+        Some(folder) => folder,
         None => this_folder()?,
     };
     let daemon = context.connect().await?;
@@ -109,7 +107,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
     let answer = match context.ask(&daemon, new).await {
         Ok(answer) => answer,
         Err(problem) => {
-            let problem = missing_folder(problem, &folder);
+            let problem = missing_folder(problem, Some(&folder));
             return Err(not_made(&daemon, problem, has_settings).await);
         }
     };
@@ -189,19 +187,18 @@ async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Prob
 
 /// Branches off and prints the id of the branch's conversation.
 pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
-    let folder = options.cwd.as_deref().map(real_folder).transpose()?;
     let (daemon, source) = context.on(options.target.name()).await?;
     let id = words::short_id(source.id);
     let call = method::Fork {
         in_place: options.in_place,
-        cwd: folder.clone(),
+        cwd: options.cwd.clone(),
         title: options.title,
         min_fidelity: options.min_fidelity.unwrap_or_default(),
         ..Default::default()
     };
     let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
-    let answer = answer.map_err(|problem| match &folder {
-        Some(folder) => missing_folder(problem, folder),
+    let answer = answer.map_err(|problem| match options.cwd.as_deref() {
+        named @ Some(_) => missing_folder(problem, named),
         None => {
             let hint = format!("branch into this folder: sessionctl fork {id} --cwd .");
             problem.hint_if(ErrorKind::InvalidCwd, hint)

@@ -11,13 +11,12 @@ pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod look;
 pub(super) mod make;
-pub(super) mod man;
 pub(super) mod mv;
 pub(super) mod past;
 pub(super) mod set;
 pub(super) mod transcripts;
-pub(super) mod tree;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
@@ -25,8 +24,8 @@ use bridge_protocol::agent::AgentInfo;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method::{self, Method};
 use bridge_protocol::raw::RawJson;
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
@@ -148,20 +147,32 @@ fn is_real(agent: &AgentInfo) -> bool {
     agent.found && agent.kind != ECHO
 }
 
-/// How much a list shows.
+/// What a list shows, and how much of it.
 #[derive(Debug, Args)]
-pub(super) struct Most {
+pub(super) struct Filter {
+    /// Words to find (default: list all)
+    #[arg(value_name = "WORDS")]
+    words: Vec<String>,
+    /// List only those of this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// List only those of this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    cwd: Option<String>,
     /// Maximum number of entries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50,
-        value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, allow_negative_numbers = true, value_parser = count)]
     limit: u32,
     /// List all entries
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
 
-impl Most {
-    fn count(&self) -> usize {
+impl Filter {
+    fn query(&self) -> Option<String> {
+        (!self.words.is_empty()).then(|| self.words.join(" "))
+    }
+
+    fn most(&self) -> usize {
         match self.all {
             true => usize::MAX,
             false => self.limit as usize,
@@ -224,49 +235,65 @@ pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// The same problem; if it is about an agent that does not exist, with the command that lists them.
-fn unknown_agent(problem: Problem) -> Problem {
-    match problem.detail("agent") {
-        Some(_) => problem.hint_if(ErrorKind::NotFound, "sessionctl agents lists them"),
+/// Adds the command that creates the folder, if it was refused and is missing.
+fn missing_folder(problem: Problem, folder: Option<&str>) -> Problem {
+    match folder.map(Path::new).filter(|folder| !folder.exists()) {
+        Some(folder) => problem.hint_if(ErrorKind::InvalidCwd, make_folder(folder)),
         None => problem,
     }
 }
 
-/// Adds the command that creates the folder, if it was refused and is missing.
-fn missing_folder(problem: Problem, folder: &str) -> Problem {
-    if Path::new(folder).exists() {
-        return problem;
+fn make_folder(folder: &Path) -> String {
+    let folder = shell_word(&folder.to_string_lossy());
+    format!("the folder must exist: mkdir -p {folder}")
+}
+
+/// Fails if a list is empty because there is no such folder. `all` is the command that lists those of all folders.
+fn is_folder(folder: Option<&str>, all: &str) -> Outcome {
+    match folder {
+        Some(folder) if !Path::new(folder).is_dir() => {
+            let message = format!("the folder {folder} does not exist, and nothing ran in it");
+            Err(Problem::new(Exit::NotFound, message).hint(format!("list those of all folders: {all}")))
+        }
+        _ => Ok(()),
     }
-    let hint = format!("the folder must exist: mkdir -p {}", shell_word(folder));
-    problem.hint_if(ErrorKind::InvalidCwd, hint)
 }
 
 /// The current folder, as it is sent to the daemon.
 pub(super) fn this_folder() -> Outcome<String> {
-    let folder = std::env::current_dir().map_err(|error| {
-        Problem::new(
-            Exit::Failed,
-            format!("the current folder cannot be used: {error}"),
-        )
-    })?;
-    text_of(folder)
-}
-
-/// The folder without symbolic links, so that it is the same whichever way it was named. One that does not exist stays
-/// as it is: the daemon says what is wrong with it.
-fn real_folder(folder: &Path) -> Outcome<String> {
-    let resolved = folder.canonicalize().or_else(|_| std::path::absolute(folder));
-    text_of(resolved.map_err(|error| Problem::file("use", folder, &error))?)
-}
-
-fn text_of(path: PathBuf) -> Outcome<String> {
-    path.into_os_string().into_string().map_err(|path| {
-        Problem::new(
-            Exit::Usage,
-            format!(
-                "the path {} is not UTF-8 and cannot be sent",
-                path.to_string_lossy()
-            ),
-        )
+    let folder = std::env::current_dir().and_then(sendable);
+    folder.map_err(|error| {
+        let what = format!("the current folder cannot be used: {error}");
+        Problem::new(Exit::Failed, what)
     })
+}
+
+/// Takes a folder of the command line, without symbolic links, so that it is the same whichever way it was named. One that does
+/// not exist stays as it is: the daemon says what is wrong with it.
+fn real_folder(folder: &str) -> io::Result<String> {
+    if folder.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
+    }
+    Path::new(folder)
+        .canonicalize()
+        .or_else(|_| std::path::absolute(folder))
+        .and_then(sendable)
+}
+
+/// Takes a file of the command line, which may depend on the current folder.
+fn absolute(file: &str) -> io::Result<String> {
+    std::path::absolute(file).and_then(sendable)
+}
+
+fn sendable(path: PathBuf) -> io::Result<String> {
+    path.into_os_string().into_string().map_err(|path| {
+        let what = format!("the path {} is not UTF-8 and cannot be sent", path.display());
+        io::Error::new(io::ErrorKind::InvalidFilename, what)
+    })
+}
+
+/// Takes how many entries are wanted.
+fn count(word: &str) -> Result<u32, String> {
+    let count = word.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "give a number of entries, 1 or more".to_owned())
 }

@@ -1,12 +1,13 @@
 //! `mv`: moves a conversation, or everything that ran in a folder, to another folder.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bridge_protocol::conversation::{Conversation, MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
-use super::{Context, missing_folder, real_folder, text_of, this_folder};
+use super::{Context, absolute, missing_folder, real_folder, this_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
@@ -37,13 +38,13 @@ pub(in crate::cli) struct Mv {
     #[arg(value_name = "CONV|OLD")]
     what: Option<String>,
     /// Existing folder to move to
-    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath)]
-    folder: Option<PathBuf>,
+    #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, value_parser = real_folder)]
+    folder: Option<String>,
     /// Print what would be moved, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Undo a folder move, by the id that the move printed
-    #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run"], value_parser = NonEmptyStringValueParser::new())]
     undo: Option<String>,
     /// List the folder moves that can be undone, newest first
     #[arg(long, conflicts_with_all = ["what", "folder", "dry_run", "undo"])]
@@ -63,7 +64,9 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
         }
         // The user picks the conversation.
         (None, Some(folder), None) if folder != HERE && Path::new(folder).is_dir() => {
-            conversation(context, None, Path::new(folder), options.dry_run).await
+            let real = real_folder(folder);
+            let real = real.map_err(|error| Problem::file("use", Path::new(folder), &error))?;
+            conversation(context, None, &real, options.dry_run).await
         }
         (None, what, _) => {
             let what = shell_word(what.as_deref().unwrap_or(HERE));
@@ -78,23 +81,22 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
 async fn conversation(
     context: &mut Context<'_>,
     what: Option<&str>,
-    folder: &Path,
+    folder: &str,
     dry_run: bool,
 ) -> Outcome<Exit> {
-    let folder = real_folder(folder)?;
     let (daemon, conversation) = context.on(what).await.map_err(|problem| {
         let old = shell_word(&format!("./{}", what.unwrap_or_default()));
-        let new = shell_word(&folder);
+        let new = shell_word(folder);
         let hint = format!("to move a folder, write it with a slash: sessionctl mv {old} {new}");
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
     let call = method::Move {
-        cwd: folder.clone(),
+        cwd: folder.to_owned(),
         dry_run,
         ..method::Move::of(conversation.id)
     };
     let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| missing_folder(problem, &folder))?;
+    let answer = answer.map_err(|problem| missing_folder(problem, Some(folder)))?;
     if answer.plan.is_empty() {
         context.output.line("nothing to move: it runs there already")?;
     } else if dry_run {
@@ -104,7 +106,7 @@ async fn conversation(
         let name = words::name(&conversation);
         context
             .output
-            .line(&format!("Moved {name} to {} with {files}.", one_line(&folder)))?;
+            .line(&format!("Moved {name} to {} with {files}.", one_line(folder)))?;
         context
             .output
             .aside(&format!("Undo with: sessionctl undo {}", conversation.id))?;
@@ -114,19 +116,18 @@ async fn conversation(
     notes(context, &answer.kept, &answer.left_out)
 }
 
-async fn tree(context: &mut Context<'_>, old: &str, new: &Path, dry_run: bool) -> Outcome<Exit> {
+async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> Outcome<Exit> {
     // As it was: the old folder may be missing, or a link that leads to the new one.
-    let old = std::path::absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
-    let (old, new) = (text_of(old)?, real_folder(new)?);
+    let old = absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
     let daemon = context.connect().await?;
     let call = method::MoveTree {
         from: old.clone(),
-        to: new.clone(),
+        to: new.to_owned(),
         dry_run,
         ..Default::default()
     };
     let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| missing_folder(problem, &new))?;
+    let answer = answer.map_err(|problem| missing_folder(problem, Some(new)))?;
     if answer.plan.is_empty() {
         notes(context, &answer.kept, &answer.left_out)?;
         let old = one_line(&old);

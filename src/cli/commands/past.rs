@@ -11,7 +11,7 @@ use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Context, pages};
+use super::{Context, count, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
@@ -22,9 +22,6 @@ use crate::cli::select::Target;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
-/// Checkpoints that are asked for at once; the daemon's own limit of a page.
-pub(super) const CHECKPOINT_PAGE: u32 = 500;
-
 /// Messages that are asked for at once; the daemon's own limit of a page.
 pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
 
@@ -34,7 +31,7 @@ pub(in crate::cli) struct Past {
     #[command(flatten)]
     target: Target,
     /// Show only the last COUNT entries (default: all)
-    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'n', value_name = "COUNT", allow_negative_numbers = true, value_parser = count)]
     last: Option<u32>,
 }
 
@@ -48,13 +45,10 @@ impl Past {
 pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(past.target.name()).await?;
     let mut seen = Seen::default();
-    let (listed, _) = pages(past.most(), async |before, limit| {
-        let page = context
-            .ask(&daemon, page_of_turns(&conversation.id.into(), before, limit))
-            .await?;
+    let listed = turns_by(past.most(), &conversation.id.into(), async |page| {
+        let page = context.ask(&daemon, page).await?;
         seen.add(page.kept, page.gaps);
-        let before = before_oldest(&page.checkpoints);
-        Ok((page.checkpoints, before))
+        Ok(page.checkpoints)
     })
     .await?;
     let clock = Clock::here();
@@ -86,12 +80,13 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let mut pager = if is_paged { Pager::start() } else { None };
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
     let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
+    let mut is_cut = false;
     // Read beside the first page: both are of the same transcript.
-    let (mut is_first, mut is_cut) = (true, false);
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
     let shown = pages(past.most(), async |cursor: Option<Cursor>, limit| {
+        let is_first = cursor.is_none();
         let call = method::History {
-            last: past.last.filter(|_| cursor.is_none()),
+            last: past.last.filter(|_| is_first),
             cursor,
             limit,
             ..method::History::of(id)
@@ -109,7 +104,6 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
             from_its_prompt(&daemon, id, &mut page).await?;
             is_cut = page.previous_cursor.is_some();
         }
-        is_first = false;
         if let Some(steps) = steps {
             let clock = Clock::here();
             teller.show_turns(Turns { steps, clock });
@@ -174,31 +168,30 @@ pub(in crate::cli) async fn turns(
     conversation: &ConversationRef,
     most: usize,
 ) -> Outcome<Vec<Checkpoint>> {
+    turns_by(most, conversation, async |page| {
+        Ok(daemon.call(page).await?.checkpoints)
+    })
+    .await
+}
+
+/// The last turns, newest first, of which `page` reads a page.
+async fn turns_by(
+    most: usize,
+    conversation: &ConversationRef,
+    mut page: impl AsyncFnMut(method::Checkpoints) -> Outcome<Vec<Checkpoint>>,
+) -> Outcome<Vec<Checkpoint>> {
     let listed = pages(most, async |before, limit| {
-        let page = daemon.call(page_of_turns(conversation, before, limit)).await?;
-        let before = before_oldest(&page.checkpoints);
-        Ok((page.checkpoints, before))
+        let call = method::Checkpoints {
+            conversation_id: conversation.clone(),
+            before,
+            limit,
+        };
+        let turns = page(call).await?;
+        let oldest = turns.last().filter(|oldest| oldest.step > 1);
+        let before = oldest.map(|oldest| oldest.id.clone());
+        Ok((turns, before))
     });
     listed.await.map(|(listed, _)| listed)
-}
-
-/// The call for a page of the turns of a conversation, newest first.
-fn page_of_turns(
-    conversation: &ConversationRef,
-    before: Option<CheckpointId>,
-    limit: Option<u32>,
-) -> method::Checkpoints {
-    method::Checkpoints {
-        conversation_id: conversation.clone(),
-        before,
-        limit,
-    }
-}
-
-/// Where the next page begins, if there is one.
-fn before_oldest(page: &[Checkpoint]) -> Option<CheckpointId> {
-    let oldest = page.last().filter(|oldest| oldest.step > 1);
-    oldest.map(|oldest| oldest.id.clone())
 }
 
 /// Printed if a conversation has no history.

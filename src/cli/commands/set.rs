@@ -85,25 +85,21 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
         }
         (None, None) => return Err(without_title(HERE)),
     };
-    let named = shell_word(conversation.as_deref().unwrap_or(HERE));
-    if let Some((key, value)) = title.split_once('=')
-        && KEYS.contains(&key)
-    {
-        let problem = Problem::new(
-            Exit::Usage,
-            format!("rename takes only the title: {}", one_line(&title)),
-        );
-        let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
-        return Err(problem.hint(format!(
-            "change the {key}: sessionctl set {named} {key}={pair}; take all of it as the title: sessionctl set {named} {literal}"
-        )));
+    let title_of = |title: &str| vec![("title".to_owned(), title.to_owned())];
+    match title.split_once('=').filter(|(key, _)| KEYS.contains(key)) {
+        None => change(context, conversation.as_deref(), title_of(&title)).await,
+        Some((key, value)) => {
+            let set = format!(
+                "sessionctl set {}",
+                shell_word(conversation.as_deref().unwrap_or(HERE))
+            );
+            let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
+            let what = format!("rename takes only the title: {}", one_line(&title));
+            Err(Problem::new(Exit::Usage, what).hint(format!(
+                "change the {key}: {set} {key}={pair}; take all of it as the title: {set} {literal}"
+            )))
+        }
     }
-    change(
-        context,
-        conversation.as_deref(),
-        vec![("title".to_owned(), title)],
-    )
-    .await
 }
 
 fn without_title(conversation: &str) -> Problem {
@@ -178,8 +174,14 @@ async fn change(
         }
         changed => changed?.conversation,
     };
-    let done = format!("Changed {}.", words::named(&changed));
-    context.output.note(&done)?;
+    let arrow = context.output.note_look.sign("→", "->");
+    let done = keys.iter().map(|key| {
+        let [old, new] = [&conversation, &changed].map(|one| value_of(one, key));
+        format!("{} {old} {arrow} {new}", one_line(key))
+    });
+    let done = done.collect::<Vec<String>>().join(", ");
+    let name = words::named(&changed);
+    context.output.note(&format!("Changed {name}: {done}"))?;
     // What was set before may be what kept the session from opening.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
@@ -193,6 +195,24 @@ async fn change(
         ))?;
     }
     Ok(Exit::Done)
+}
+
+/// What a conversation has for a key.
+fn value_of(conversation: &Conversation, key: &str) -> String {
+    let settings = &conversation.settings;
+    let value = match key {
+        "title" => Some(conversation.title.clone()),
+        "model" => settings.model.clone(),
+        "mode" => settings.mode.clone(),
+        _ => {
+            let value = settings.config.as_ref().and_then(|config| config.get(key));
+            value.map(|value| value.get().trim_matches('"').to_owned())
+        }
+    };
+    match one_line(&value.unwrap_or_default()) {
+        empty if empty.is_empty() => "(unset)".to_owned(),
+        value => value,
+    }
 }
 
 /// Opens the agent's session, which then refuses what it does not know.

@@ -1,13 +1,11 @@
 //! `transcripts`: the agents' own files on this machine, and finding one by the beginning of its id.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use bridge_protocol::transcript::Transcript;
 use bridge_protocol::{AgentName, UpstreamId, method};
-use clap::{Args, ValueHint};
 
-use super::{Context, LEAST_ID_CHARS, Most, pages, real_folder, some_of, unknown_agent};
+use super::{Context, Filter, LEAST_ID_CHARS, is_folder, pages, some_of};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
@@ -15,31 +13,15 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
-/// `transcripts`.
-#[derive(Debug, Args)]
-pub(in crate::cli) struct Transcripts {
-    /// Words to find in title, folder, path or id
-    #[arg(value_name = "WORDS")]
-    words: Vec<String>,
-    /// List only transcripts of this agent
-    #[arg(long, value_name = "NAME")]
-    agent: Option<String>,
-    /// List only transcripts of this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
-    #[command(flatten)]
-    most: Most,
-}
-
 /// Lists transcripts, newest first.
-pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Transcripts) -> Outcome<Exit> {
+pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> Outcome<Exit> {
+    let (most, query) = (filter.most(), filter.query());
     let wanted = method::ListTranscripts {
-        agent: options.agent.map(Into::into),
-        cwd: options.cwd.as_deref().map(real_folder).transpose()?,
-        query: (!options.words.is_empty()).then(|| options.words.join(" ")),
+        query,
+        agent: filter.agent.map(Into::into),
+        cwd: filter.cwd,
         ..Default::default()
     };
-    let most = options.most.count();
     let daemon = context.connect().await?;
     // Each page repeats what could not be read; only the first one reports what cannot be watched.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), Vec::new());
@@ -49,20 +31,14 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, options: Tran
             limit,
             ..wanted.clone()
         };
-        let page = context.ask(&daemon, call).await.map_err(unknown_agent)?;
+        let page = context.ask(&daemon, call).await?;
         unreadable.extend(page.unreadable);
         unwatched.extend(page.unwatched);
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
-    if let Some(folder) = &wanted.cwd
-        && listed.is_empty()
-        && !context.output.json
-        && !Path::new(folder).is_dir()
-    {
-        let message = format!("the folder {folder} does not exist, and no transcript is from it");
-        return Err(Problem::new(Exit::NotFound, message)
-            .hint("list the transcripts of all folders: sessionctl transcripts"));
+    if listed.is_empty() && !context.output.json {
+        is_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
     }
     let if_empty = match wanted == method::ListTranscripts::default() {
         true => "no transcripts; sessionctl doctor shows where they are looked for",
@@ -162,7 +138,7 @@ pub(in crate::cli) async fn that_begins(
             limit,
             ..wanted.clone()
         };
-        let page = daemon.call(call).await.map_err(unknown_agent)?;
+        let page = daemon.call(call).await?;
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;

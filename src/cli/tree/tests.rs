@@ -323,6 +323,8 @@ fn a_line_fits_the_terminal() {
     for line in &lines {
         assert!(line.chars().count() <= 60, "{lines:?}");
     }
+    // Of a title both ends are seen.
+    assert!(lines[2].contains("\"a long ~ong title\""), "{lines:?}");
     assert!(lines[2].ends_with("(loopback, idle)  <- this"), "{lines:?}");
     assert!(lines[3].ends_with("  <- head"), "{lines:?}");
 }
@@ -346,4 +348,37 @@ fn a_session_shows_how_it_came_to_be_whatever_happened_since() {
         drawn.contains("a created") && drawn.contains("b edited"),
         "{drawn}"
     );
+}
+
+/// Which session it is, and what became of it.
+#[test]
+fn a_narrow_terminal_keeps_the_id_and_the_mark_of_a_session() {
+    let long = |id: &str, reason, from| {
+        let mut entry = entry(id, reason, from);
+        (entry.turns, entry.carried_turns) = (12, 34);
+        entry
+    };
+    let members = [member(
+        '1',
+        None,
+        vec![link("aaaaaaaa-1", 2)],
+        vec![
+            long("aaaaaaaa-1", LineageReason::Created, None),
+            long("bbbbbbbb-2", LineageReason::Edited, Some("aaaaaaaa-1")),
+            long("aaaaaaaa-1", LineageReason::Undone, Some("bbbbbbbb-2")),
+        ],
+    )];
+    for columns in [60, 80] {
+        let look = Look {
+            columns: Some(columns),
+            ..Look::default()
+        };
+        let lines = draw(&members, None, look);
+        let undone = lines.iter().find(|line| line.contains("bbbbbbbb")).unwrap();
+        assert!(undone.ends_with("since, undone"), "{lines:?}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= columns),
+            "{lines:?}"
+        );
+    }
 }

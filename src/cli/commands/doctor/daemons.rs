@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
-use bridge_protocol::{ErrorKind, PROTOCOL_VERSION};
 
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::problem::Problem;
@@ -13,43 +13,24 @@ use crate::cli::words;
 use crate::paths::lock_holder::{data_folder_of, is_of_daemon};
 use crate::paths::shell_word;
 
+/// What the hints of other commands say of this one.
+const DOCTOR: &str = "sessionctl doctor reports more";
+
 /// How to replace the daemon.
 const AGAIN: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
 
-/// There is no daemon, and why.
-pub(super) fn none(problem: &Problem) -> Diagnostic {
+/// There is no daemon that answers, and why; and which one uses the data folder, if the reason does not name it.
+pub(super) fn none(problem: &Problem, reach: &Reach) -> Vec<Diagnostic> {
     let what = problem.message.as_deref().unwrap_or("no daemon answers");
-    let found = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what);
-    match &problem.hint {
-        Some(hint) => found.next(hint.clone()),
-        None => found.next("run sessiond in a terminal to see why"),
-    }
-}
-
-/// A daemon that answered, and then failed to.
-pub(super) fn silent(problem: &Problem, status: &DaemonStatus) -> Diagnostic {
-    let why = problem.message.as_deref().unwrap_or("the connection ended");
-    let (what, next) = match (problem.kind(), &problem.hint) {
-        (Some(ErrorKind::MethodNotFound), _) => {
-            let version = &status.version;
-            let what = format!("sessiond {version} does not know this method: it is older than sessionctl");
-            (what, AGAIN)
-        }
-        (_, hint) => {
-            let what = format!("the store and the agents were not checked: {why}");
-            (what, hint.as_deref().unwrap_or("try again"))
-        }
+    let next = problem.hint.as_deref().unwrap_or_default();
+    let next = match next.trim_start_matches(DOCTOR).trim_start_matches("; ") {
+        "" => "run sessiond in a terminal to see why",
+        next => next,
     };
-    Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what)
-        .next(next)
-        .fact("pid", status.pid)
-}
-
-/// A daemon that uses the data folder and does not answer where it was looked for.
-pub(super) fn coming_or_going(reach: &Reach) -> Vec<Diagnostic> {
+    let none = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(next);
     // Not the process, which outlives the lock for an instant.
-    if !start::is_held(&reach.paths) {
-        return Vec::new();
+    if problem.pid().is_some() || !start::is_held(&reach.paths) {
+        return vec![none];
     }
     let socket = reach.locked_socket().unwrap_or_default();
     let holder = reach.holder(&socket);
@@ -63,20 +44,12 @@ pub(super) fn coming_or_going(reach: &Reach) -> Vec<Diagnostic> {
         }
         None => "if it is starting or stopping, try again in a moment; it may run in a container".to_owned(),
     };
-    let found = Diagnostic::new(DiagnosticKind::Daemon, Severity::Note, what).next(next);
-    vec![match holder {
-        Some(pid) => found.fact("pid", pid),
-        None => found,
-    }]
-}
-
-/// The command line of a process; empty if it has ended or cannot be seen.
-fn command_line(pid: u32) -> Vec<String> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0)
-        .filter(|word| !word.is_empty())
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
+    let held = Diagnostic::new(DiagnosticKind::Daemon, Severity::Note, what).next(next);
+    let held = match holder {
+        Some(pid) => held.fact("pid", pid),
+        None => held,
+    };
+    vec![none, held]
 }
 
 /// The daemon that answers.
@@ -170,16 +143,12 @@ fn own_processes() -> impl Iterator<Item = u32> {
 /// Other daemons of this user, where the system shows processes as Linux does.
 pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
     let pids = own_processes().filter(|pid| Some(*pid) != own);
-    let found = pids.filter_map(|pid| Some(other(pid, &command_line(pid), &data_folder_of(pid)?)));
-    found.collect()
+    pids.filter_map(|pid| Some(other(pid, &data_folder_of(pid)?)))
+        .collect()
 }
 
-fn other(pid: u32, words: &[String], data: &Path) -> Diagnostic {
-    let what = format!(
-        "process {pid} is a daemon of the folder {}: {}",
-        data.display(),
-        words.join(" ")
-    );
+fn other(pid: u32, data: &Path) -> Diagnostic {
+    let what = format!("process {pid} is a daemon of the folder {}", data.display());
     let found = Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what)
         .fact("pid", pid)
         .fact("folder", data.to_string_lossy());
@@ -200,22 +169,21 @@ mod tests {
 
     #[test]
     fn another_daemon_is_reported_with_its_folder() {
-        let words = ["sessiond".to_owned()];
         let table = [
             (
                 "/my home/data",
-                "of the folder /my home/data: ",
+                "of the folder /my home/data",
                 "to use it: sessionctl --home '/my home'",
             ),
             // The data folder if no home is named.
             (
                 "/home/u/.local/share/sessiond",
-                "of the folder /home/u/.local/share/sessiond: ",
+                "of the folder /home/u/.local/share/sessiond",
                 "commands without --home",
             ),
         ];
         for (data, what, next) in table {
-            let told = other(7, &words, Path::new(data));
+            let told = other(7, Path::new(data));
             assert!(told.message.contains(what), "{told:?}");
             assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
             let folder = told.data.get("folder").and_then(serde_json::Value::as_str);

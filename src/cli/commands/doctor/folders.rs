@@ -1,6 +1,6 @@
-//! The daemon's own folders and its configuration, as they are on the disk. Nothing is made or changed.
+//! The daemon's own folders, as they are on the disk. Nothing is made or changed.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,11 +20,10 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// The same of files.
 const LEAST_FILES: u64 = 10;
 
-/// Each folder, and the configuration.
+/// Each folder. What the configuration says is the daemon's to judge.
 pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     let untrusted = ownership::untrusted(paths);
     let mut found: Vec<Diagnostic> = untrusted.iter().map(refused).collect();
-    found.extend(configuration(&paths.config_file));
     let folder = |path: &Path, what| {
         let is_refused = untrusted.iter().any(|untrusted| untrusted.culprit == path);
         (!is_refused).then(|| folder(path, what))
@@ -32,7 +31,8 @@ pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     found.extend(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.extend(folder(&paths.runtime, "sockets"));
-    // Often a disk of its own, in memory. That of the data the daemon looks at.
+    found.extend(full(&paths.data));
+    // Often a disk of its own, in memory.
     if device(&paths.runtime) != device(&paths.data) {
         found.extend(full(&paths.runtime));
     }
@@ -56,16 +56,19 @@ fn refused(untrusted: &Untrusted) -> Diagnostic {
         .fact("mode", format!("{:03o}", untrusted.mode))
 }
 
+/// The folder, or the nearest one above it that exists.
+fn existing(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|place| place.exists())
+}
+
 /// The disk that a folder is on, or will be.
 fn device(path: &Path) -> Option<u64> {
-    let mut places = path.ancestors();
-    places.find_map(|place| Some(place.metadata().ok()?.dev()))
+    Some(existing(path)?.metadata().ok()?.dev())
 }
 
 /// That nothing can be written any more on the disk of a folder.
-pub(super) fn full(path: &Path) -> Option<Diagnostic> {
-    let place = path.ancestors().find(|place| place.exists())?;
-    let disk = rustix::fs::statvfs(place).ok()?;
+fn full(path: &Path) -> Option<Diagnostic> {
+    let disk = rustix::fs::statvfs(existing(path)?).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
     is_full((disk.f_blocks, free_bytes), (disk.f_files, disk.f_favail)).then(|| {
         Diagnostic::new(DiagnosticKind::Room, Severity::Error, "its disk is full")
@@ -80,81 +83,61 @@ fn is_full((blocks, free_bytes): (u64, u64), (files, free_files): (u64, u64)) ->
     blocks > 0 && free_bytes < LEAST_BYTES || files > 0 && free_files < LEAST_FILES
 }
 
-/// Only what keeps it from being read: what it says is the daemon's to judge.
-fn configuration(path: &Path) -> Option<Diagnostic> {
-    let next = match fs::read_to_string(path) {
-        Ok(_) => return None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => (error, "save it as UTF-8"),
-        Err(error) => (error, "let this user read it, or move it away"),
-    };
-    let (error, next) = next;
-    let found = Diagnostic::new(
-        DiagnosticKind::Configuration,
-        Severity::Error,
-        format!("cannot be read: {error}"),
-    );
-    Some(found.about(path.to_string_lossy()).next(next))
-}
-
 fn folder(path: &Path, what: &str) -> Diagnostic {
-    let of = |severity, found: String| {
-        Diagnostic::new(DiagnosticKind::Folder, severity, found).about(path.to_string_lossy())
-    };
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let above = path.ancestors().skip(1).find(|above| above.exists());
-            if let Some(above) =
-                above.filter(|above| access(*above, Access::WRITE_OK | Access::EXEC_OK).is_err())
-            {
-                let found = format!(
-                    "the folder for {what} cannot be created: {} is not writable",
-                    above.display()
-                );
-                return of(Severity::Error, found)
-                    .next("let this user write there, or use another folder with --home DIR");
-            }
-            let found = format!("the folder for {what} does not exist yet; the daemon creates it");
-            return of(Severity::Note, found);
-        }
-        Err(error) => {
-            return of(
-                Severity::Error,
-                format!("the folder for {what} cannot be read: {error}"),
-            )
-            .next("check the permissions of the folders above it, or use another folder with --home DIR");
-        }
-    };
-    match wrong(path, &metadata) {
-        None => of(Severity::Ok, format!("the folder for {what} is private to you")),
-        Some((severity, found, next)) => of(severity, format!("the folder for {what} {found}")).next(next),
-    }
-}
-
-fn wrong(path: &Path, metadata: &Metadata) -> Option<(Severity, String, String)> {
     let elsewhere = "or use another folder with --home DIR";
-    if !metadata.is_dir() {
-        let next = format!("move it away, {elsewhere}");
-        return Some((Severity::Error, "is a file, not a folder".to_owned(), next));
+    let chmod = || format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
+    let is_usable = |path: &Path, how| access(path, how).is_ok();
+    let (severity, found, next) = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match existing(path) {
+            Some(above) if !is_usable(above, Access::WRITE_OK | Access::EXEC_OK) => (
+                Severity::Error,
+                format!("cannot be created: {} is not writable", above.display()),
+                format!("let this user write there, {elsewhere}"),
+            ),
+            _ => (
+                Severity::Note,
+                "does not exist yet; the daemon creates it".to_owned(),
+                String::new(),
+            ),
+        },
+        Err(error) => (
+            Severity::Error,
+            format!("cannot be read: {error}"),
+            format!("check the permissions of the folders above it, {elsewhere}"),
+        ),
+        Ok(metadata) if !metadata.is_dir() => (
+            Severity::Error,
+            "is a file, not a folder".to_owned(),
+            format!("move it away, {elsewhere}"),
+        ),
+        Ok(_) if !is_usable(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) => (
+            Severity::Error,
+            "is not writable".to_owned(),
+            format!("{}, {elsewhere}", chmod()),
+        ),
+        Ok(metadata) if metadata.mode() & OTHERS != 0 => (
+            Severity::Warning,
+            format!("is open to others (mode {:o})", metadata.mode() & 0o777),
+            chmod(),
+        ),
+        Ok(_) => (Severity::Ok, "is private to you".to_owned(), String::new()),
+    };
+    let found = format!("the folder for {what} {found}");
+    let found = Diagnostic::new(DiagnosticKind::Folder, severity, found).about(path.to_string_lossy());
+    match next.is_empty() {
+        true => found,
+        false => found.next(next),
     }
-    if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let next = format!("chmod 700 {}, {elsewhere}", shell_word(&path.to_string_lossy()));
-        return Some((Severity::Error, "is not writable".to_owned(), next));
-    }
-    (metadata.mode() & OTHERS != 0).then(|| {
-        let found = format!("is open to others (mode {:o})", metadata.mode() & 0o777);
-        let next = format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
-        (Severity::Warning, found, next)
-    })
 }
 
 /// Where the data lies on another machine, on which locks and syncs may not hold.
 #[cfg(target_os = "linux")]
 fn far_away(data: &Path) -> Option<Diagnostic> {
-    let disk = rustix::fs::statfs(data.ancestors().find(|place| place.exists())?).ok()?;
-    let name = network_name(disk.f_type)?;
-    let what = format!("is on a network file system ({name}), where locks and syncs may not work");
+    let disk = rustix::fs::statfs(existing(data)?).ok()?;
+    if !is_network(disk.f_type) {
+        return None;
+    }
+    let what = "is on a network file system, where locks and syncs may not work";
     Some(
         Diagnostic::new(DiagnosticKind::Folder, Severity::Warning, what)
             .about(data.to_string_lossy())
@@ -168,18 +151,14 @@ fn far_away(_data: &Path) -> Option<Diagnostic> {
     None
 }
 
-/// The file systems of other machines, by their numbers in the kernel's `magic.h`.
+/// Whether this is a file system of another machine, by its number in the kernel's `magic.h`.
 #[cfg(target_os = "linux")]
-fn network_name(magic: impl Into<i64>) -> Option<&'static str> {
-    Some(match magic.into() {
-        0x6969 => "NFS",
-        0x517b => "SMB",
-        0xff53_4d42 => "CIFS",
-        0xfe53_4d42 => "SMB2",
-        0x0102_1997 => "9P",
-        0x00c3_6400 => "Ceph",
-        _ => return None,
-    })
+fn is_network(magic: impl Into<i64>) -> bool {
+    const NFS: i64 = 0x6969;
+    const SMB: [i64; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
+    const OTHERS: [i64; 2] = [0x0102_1997, 0x00c3_6400];
+    let magic = magic.into();
+    magic == NFS || SMB.contains(&magic) || OTHERS.contains(&magic)
 }
 
 #[cfg(test)]
@@ -227,25 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_need_not_be_there_but_must_be_readable() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("config.toml");
-        assert_eq!(configuration(&path), None);
-        fs::write(&path, b"\xff").unwrap();
-        let told = configuration(&path).unwrap();
-        assert_eq!(
-            (told.severity, told.next_step.as_deref()),
-            (Severity::Error, Some("save it as UTF-8"))
-        );
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert_eq!(configuration(&path).unwrap().severity, Severity::Error);
-    }
-
-    #[test]
     #[cfg(target_os = "linux")]
     fn what_is_on_another_machine_is_known_by_its_number() {
-        assert_eq!(network_name(0x6969_i64), Some("NFS"));
-        assert_eq!(network_name(0xef53_i64), None);
+        assert!(is_network(0x6969_i64));
+        assert!(!is_network(0xef53_i64));
     }
 }

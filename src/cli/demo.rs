@@ -1,0 +1,562 @@
+//! The demonstration: the main job, played step by step against a real daemon, and checked at each step.
+//!
+//! It owns the play, and a folder of its own that it removes again. It runs this program's own commands, each as a process of
+//! its own, and talks to the loopback agent only, whose directive `[[recall]]` returns the history that it runs on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output as Ended, Stdio};
+use std::time::Duration;
+
+use bridge_protocol::ConversationRef;
+use bridge_protocol::event::Event;
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+
+use super::connect::{Daemon, Reach};
+use super::exit::{Exit, stopped};
+use super::follow::Follower;
+use super::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
+use super::problem::{Outcome, Problem};
+use super::start::{self, Launch};
+use super::words;
+use crate::paths::{Environment, Paths, shell_word};
+
+/// Run a self-checking demo in a temporary folder
+///
+/// Takes about a minute. Plays a conversation that loses its agent session in several ways, and checks each time that the agent
+/// still has the whole history. Your own conversations and agents are not used.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Demo {
+    /// Keep the temporary folder
+    #[arg(long)]
+    pub(in crate::cli) keep: bool,
+}
+
+/// The directive that makes the built-in agent return the history that it runs on.
+const RECALL: &str = "[[recall]]";
+
+/// Stands for a prompt of the daemon itself, with which it continues a turn or passes an answer on.
+const AUTOMATIC: &str = "(automatic)";
+
+/// How long one command may take. Each takes milliseconds, and one that waits for a limit some seconds.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// The signal by which the system says that nobody reads.
+const PIPE: u8 = 13;
+
+const INTRODUCTION: &str = "\
+The main job: one conversation that outlives the sessions under it.
+
+A small built-in agent plays the coding agent; [[words in brackets]] make it misbehave. Each line with $ is a command that you \
+could type. The prompt [[recall]] asks the agent which turns it has before it: that is the proof in each step, and a turn itself, \
+so that it is counted the next time.";
+
+/// Printed before it, on a terminal.
+const DURATION: &str = "\
+This takes about a minute. The demo has its own daemon in a temporary folder; your conversations and agents are not used. Ctrl-C \
+ends it.
+";
+
+/// The steps: `#` and the title of each, and below it what happens: a verb, and what it takes. What the verbs mean stands in
+/// [`Play::act`].
+const STEPS: &str = r#"
+# A conversation and two turns
+new The main job
+say Remember the word heron
+say [[tool read {"path":"a.rs"}]][[say I have read a.rs]]
+whole
+# A usage limit, after which the conversation continues automatically
+limited Write the report [[limit 2]]
+continues
+whole
+# A usage limit, after which the agent refuses the session
+limited [[forget]][[limit 1]]
+continues
+say Continue after the limit
+whole
+# The agent crashes in the middle of a turn
+crashes Write the second part [[crash]]
+say Continue after the crash
+whole
+# The agent refuses the session for no reason at all
+say [[say I am about to forget]][[forget]]
+say Continue all the same
+whole
+# The session's transcript is deleted
+say [[say I am about to lose it]][[lose]]
+say Continue with what is left
+whole
+# The daemon is killed in the middle of a turn
+killed [[say Begun]][[hang]]
+whole
+# A question of the agent, answered after the daemon was killed
+asks [[ask May I publish it?]][[say Published]]
+kill
+answer
+whole
+# Every id that the conversation ever had still finds it
+by-old-id Found by an old id
+whole
+# A fork: a second conversation with the same history
+fork Only on the branch
+whole
+# A fork in place: the conversation continues in a new session
+fork-in-place On the new head
+whole
+# What the conversation looks like now
+tree
+"#;
+
+/// Plays the main job.
+///
+/// # Errors
+/// The play cannot be set up, is stopped by a signal, or its output cannot be written. A check that does not hold is printed and
+/// makes the exit code [`Exit::Failed`].
+pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
+    // From here on a signal is a request: what has been set up is taken down first.
+    let stopped = stopped()
+        .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
+    let mut play = Play::set_up(output)?;
+    let played = tokio::select! {
+        played = play.steps() => played,
+        number = stopped => {
+            let name = match number {
+                1 => "the end of its terminal (SIGHUP)",
+                2 => "Ctrl-C",
+                _ => "SIGTERM",
+            };
+            let what = format!("the demonstration was stopped by {name}");
+            Err(Problem::new(Exit::Stopped(number), what))
+        }
+    };
+    // Taken down first and reported afterwards: the output may have no reader any more.
+    let cleaned = play.clean_up(options.keep).await;
+    let reported = played
+        .and_then(|()| play.heading("Cleaning up"))
+        .and_then(|()| match &cleaned {
+            Ok(done) => play.check(true, done),
+            Err(failed) => play.check(false, failed),
+        });
+    if let Err(problem) = reported {
+        return Err(match problem.message {
+            Some(_) => problem,
+            // The reader left before the end, so that nothing has been shown to hold.
+            None => problem.with_exit(Exit::Stopped(PIPE)),
+        });
+    }
+    if play.failed > 0 {
+        return Err(
+            Problem::new(Exit::Failed, format!("{} checks failed", play.failed))
+                .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"),
+        );
+    }
+    let holds = play.output.look.paint(GOOD, "Every step holds.");
+    play.output.line(&holds).map(|()| Exit::Done)
+}
+
+/// What the agent should remember.
+#[derive(Clone, Debug, Default)]
+struct History {
+    /// The prompts of the turns that ended well, in order, the recalls among them.
+    prompts: Vec<String>,
+    /// Prompts of turns that were cut short: the agent may remember them or not.
+    cut_short: Vec<String>,
+}
+
+impl History {
+    /// What is wrong with the prompts that the agent remembers; nothing if they are the whole history, once and in order.
+    fn fault<'p>(&self, recalled: impl Iterator<Item = &'p str>) -> Option<String> {
+        let prompts = recalled.map(|prompt| match words::own_prompt(prompt) {
+            Some(_) => AUTOMATIC,
+            None => prompt,
+        });
+        let is_whole = |prompt: &&str| !self.cut_short.iter().any(|cut| cut == prompt);
+        let kept: Vec<&str> = prompts.filter(is_whole).collect();
+        (kept != self.prompts).then(|| format!("the agent remembers {kept:?} instead of {:?}", self.prompts))
+    }
+}
+
+/// The play: a conversation, and everything that can happen to the session under it.
+struct Play<'a> {
+    reach: Reach,
+    output: &'a mut Output,
+    /// Everything of the demonstration.
+    folder: PathBuf,
+    /// How many headings were numbered so far.
+    numbered: u32,
+    /// How many checks failed so far.
+    failed: u32,
+    /// A connection that is being made, which may be starting a daemon.
+    connecting: Option<JoinHandle<Outcome<Daemon>>>,
+    /// The conversation's id, shortened as the program prints it.
+    id: String,
+    history: History,
+}
+
+impl<'a> Play<'a> {
+    /// A new private folder, with a daemon of its own: nothing of the user's is touched, and none of the user's configuration is
+    /// read. Its name is new each time, so that two demonstrations never meet.
+    fn set_up(output: &'a mut Output) -> Outcome<Self> {
+        let temporary = std::env::temp_dir();
+        let made = temporary.canonicalize().and_then(|temporary| {
+            let folder = tempfile::Builder::new()
+                .prefix("sessiond-demo-")
+                .tempdir_in(temporary)?;
+            fs::create_dir(project(folder.path()))?;
+            Ok(folder.keep())
+        });
+        let folder = made.map_err(|error| Problem::file("make a folder in", &temporary, &error))?;
+        let reach = Reach {
+            paths: Paths::resolve(Some(&folder), None, None, &Environment::default())?,
+            socket_named: false,
+            may_start: true,
+            launch: Launch {
+                home: Some(folder.clone()),
+                config: None,
+                socket: None,
+            },
+        };
+        Ok(Self {
+            reach,
+            output,
+            folder,
+            numbered: 0,
+            failed: 0,
+            connecting: None,
+            id: String::new(),
+            history: History::default(),
+        })
+    }
+
+    /// Stops the daemon, and removes the folder unless it is kept. Returns what was done, or what could not be done.
+    async fn clean_up(&mut self, keep: bool) -> Result<String, String> {
+        if let Some(connecting) = self.connecting.take() {
+            // A daemon that is starting has to be found. Whether it has started shows then.
+            drop(connecting.await);
+        }
+        let stopped = match self.command(&["stop"]) {
+            Ok(mut stop) => stop.output().await.map_err(|error| error.to_string()),
+            Err(problem) => Err(problem.message.unwrap_or_default()),
+        };
+        let stopped = stopped.and_then(|ended| match ended.status.success() {
+            true => Ok(()),
+            false => Err(one_line(&String::from_utf8_lossy(&ended.stderr))),
+        });
+        let removed = match keep {
+            true => Ok(format!("the folder is kept: {}", self.folder.display())),
+            false => match fs::remove_dir_all(&self.folder) {
+                Ok(()) => Ok("the folder is removed".to_owned()),
+                Err(error) => Err(format!("the folder is removed: {error}")),
+            },
+        };
+        stopped.map_err(|why| format!("the daemon stops: {why}"))?;
+        removed
+    }
+
+    /// Plays all steps. A step that cannot be played to its end counts as failed, and the next one is tried.
+    ///
+    /// # Errors
+    /// There is no daemon to play with, or the output cannot be written.
+    async fn steps(&mut self) -> Outcome {
+        if self.output.look.columns.is_some() {
+            self.output.line(DURATION)?;
+        }
+        self.output.line(INTRODUCTION)?;
+        self.connect().await?;
+        for step in STEPS.split("\n# ").skip(1) {
+            let mut lines = step.trim_end().lines();
+            self.numbered += 1;
+            let title = lines.next().unwrap_or_default();
+            self.heading(&format!("{}. {title}", self.numbered))?;
+            for line in lines {
+                let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
+                match self.act(verb, text).await {
+                    Err(Problem {
+                        message: Some(message),
+                        ..
+                    }) => {
+                        self.check(false, &message)?;
+                        // The daemon may be what ended the step.
+                        self.connect().await?;
+                        break;
+                    }
+                    acted => acted?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, verb: &str, text: &str) -> Outcome {
+        let id = self.id.clone();
+        match verb {
+            "new" => {
+                let call = ["new", "--agent", "loopback", "--title", text];
+                let printed = self.run(&call, Exit::Done).await?;
+                self.id = words::short(printed.trim());
+                Ok(())
+            }
+            // A turn, by how it ends.
+            "say" => self.send(text, Exit::Done).await,
+            "limited" => self.send(text, Exit::Limited).await,
+            "crashes" => self.send(text, Exit::Agent).await,
+            "asks" => self.send(text, Exit::Asked).await,
+            // The conversation continues without a command.
+            "continues" => self.continues().await,
+            // The daemon is killed, in a turn that the waiting command then continues; or between two commands.
+            "killed" => self.killed(text).await,
+            "kill" => self.kill_and_restart().await,
+            "answer" => {
+                self.run(&["answer", &id, "allow"], Exit::Done).await?;
+                self.history.prompts.push(AUTOMATIC.to_owned());
+                Ok(())
+            }
+            // The agent has the whole history before it.
+            "whole" => self.whole().await,
+            // A turn by the id of the first session, on a branch beside the conversation, and on one in its place.
+            "by-old-id" => {
+                let chain = self.run(&["chain", &id], Exit::Done).await?;
+                self.run(&["close", &id], Exit::Done).await?;
+                self.id = words::short(chain.split('\t').next().unwrap_or_default());
+                let said = self.send(text, Exit::Done).await;
+                self.id = id;
+                said
+            }
+            "fork" => {
+                let call = ["fork", &id, "--title", "Another way"];
+                let branch = self.run(&call, Exit::Done).await?;
+                let history = self.history.clone();
+                self.id = words::short(branch.trim());
+                let said = match self.send(text, Exit::Done).await {
+                    Ok(()) => self.whole().await,
+                    failed => failed,
+                };
+                (self.id, self.history) = (id, history);
+                said?;
+                self.tell("and the conversation that it came from, without the branch's turns:")
+            }
+            "fork-in-place" => {
+                self.run(&["fork", &id, "--in-place"], Exit::Done).await?;
+                self.send(text, Exit::Done).await
+            }
+            _ => self.run(&["tree", &id], Exit::Done).await.map(drop),
+        }
+    }
+
+    /// Sends a prompt whose turn should end so, and adds it to what the agent should remember.
+    async fn send(&mut self, text: &str, exit: Exit) -> Outcome {
+        let id = self.id.clone();
+        let flag = (exit == Exit::Limited).then_some("--wait-limit");
+        let call: Vec<&str> = ["send", &id, text].into_iter().chain(flag).collect();
+        self.run(&call, exit).await?;
+        match exit {
+            Exit::Done => self.history.prompts.push(text.to_owned()),
+            _ => self.history.cut_short.push(text.to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Waits until the scheduled continuation has begun. `whole` waits for its end.
+    async fn continues(&mut self) -> Outcome {
+        let daemon = self.connect().await?;
+        let begun = async {
+            let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str())).await?;
+            loop {
+                match follower.next().await?.envelope.event {
+                    Event::Snapshot { conversation, .. } if conversation.continuation.is_none() => break,
+                    Event::PromptAccepted { .. } => break,
+                    _ => {}
+                }
+            }
+            Outcome::Ok(())
+        };
+        within_limit(begun).await??;
+        self.history.prompts.push(AUTOMATIC.to_owned());
+        self.check(true, "it continues without a command")
+    }
+
+    /// Kills the daemon in the middle of a turn. The command that waits for the turn continues it.
+    async fn killed(&mut self, text: &str) -> Outcome {
+        let id = self.id.clone();
+        let call = ["send", &id, text];
+        let mut child = self.spawn(&call)?;
+        let mut begun = [0; 5];
+        if let Some(stdout) = &mut child.stdout {
+            let read = within_limit(stdout.read_exact(&mut begun)).await?;
+            read.map_err(|error| Problem::new(Exit::Failed, format!("the turn does not begin: {error}")))?;
+        }
+        self.tell(&String::from_utf8_lossy(&begun))?;
+        self.history.cut_short.push(text.to_owned());
+        self.history.prompts.push(AUTOMATIC.to_owned());
+        self.kill_and_restart().await?;
+        self.finish(child, &call, Exit::Done).await.map(drop)
+    }
+
+    /// Kills the daemon's process and starts another one.
+    async fn kill_and_restart(&mut self) -> Outcome {
+        let pid = self.reach.last_daemon().unwrap_or_default();
+        self.tell(&format!("$ kill -KILL {pid}    (the daemon's process)"))?;
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let killed = process.map(|process| kill_process(process, Signal::KILL));
+        if killed != Some(Ok(())) {
+            let what = format!("cannot kill the daemon {pid}: {killed:?}");
+            return Err(Problem::new(Exit::Failed, what));
+        }
+        start::wait_for_end(&self.reach.paths).await?;
+        self.connect().await?;
+        let is_another = self.reach.last_daemon() != Some(pid);
+        self.check(is_another, "another daemon was started and answers")
+    }
+
+    /// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.
+    async fn whole(&mut self) -> Outcome {
+        /// One turn of the history that the agent runs on: the prompt's text as it was sent.
+        #[derive(Deserialize)]
+        struct Recalled {
+            user: String,
+        }
+        let id = self.id.clone();
+        // The continuation may still be running.
+        let answer = self.run(&["send", &id, RECALL, "--queue"], Exit::Done).await?;
+        let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
+            let what = format!("the agent's recall is not what it should be: {error}: {answer}");
+            Problem::new(Exit::Failed, what)
+        })?;
+        let fault = self.history.fault(recalled.iter().map(|turn| turn.user.as_str()));
+        let turns = words::count(recalled.len() as u64, "turn", "turns");
+        let what = format!("the agent has the whole history before it: {turns}, in order");
+        self.history.prompts.push(RECALL.to_owned());
+        self.check(fault.is_none(), &fault.unwrap_or(what))
+    }
+
+    /// Connects to the daemon, and starts it when none runs. A start that has begun is finished even if this is dropped, so that
+    /// no daemon starts unseen: see [`clean_up`](Self::clean_up).
+    async fn connect(&mut self) -> Outcome<Daemon> {
+        let reach = self.reach.clone();
+        let connecting = tokio::spawn(async move { reach.connect().await });
+        let connected = self.connecting.insert(connecting).await;
+        self.connecting = None;
+        connected.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?
+    }
+
+    /// Runs a command of this program, prints it and what it prints, and returns its standard output.
+    async fn run(&mut self, call: &[&str], exit: Exit) -> Outcome<String> {
+        let child = self.spawn(call)?;
+        self.finish(child, call, exit).await
+    }
+
+    fn spawn(&mut self, call: &[&str]) -> Outcome<Child> {
+        let line: Vec<String> = call.iter().map(|word| shell_word(word)).collect();
+        let line = format!("$ sessionctl {}", line.join(" "));
+        let line = self.output.look.paint(STRONG, &line);
+        self.tell(&line)?;
+        let spawned = self.command(call)?.spawn();
+        spawned.map_err(|error| Problem::new(Exit::Failed, format!("cannot run this program: {error}")))
+    }
+
+    /// A command of this program, about the daemon of the demonstration.
+    fn command(&self, call: &[&str]) -> Outcome<Command> {
+        let mut command = Command::new(start::this_program()?);
+        // The demonstration starts the daemon itself, so that it can stop it.
+        command.args(["--no-start", "--home"]).arg(&self.folder);
+        command.args(call).current_dir(project(&self.folder));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        Ok(command)
+    }
+
+    async fn finish(&mut self, child: Child, call: &[&str], exit: Exit) -> Outcome<String> {
+        let ended = within_limit(child.wait_with_output()).await?;
+        let Ended {
+            status,
+            stdout,
+            stderr,
+        } = ended.map_err(|error| Problem::new(Exit::Failed, format!("cannot wait for it: {error}")))?;
+        let look = self.output.look;
+        let printed = String::from_utf8_lossy(&stdout).into_owned();
+        let told = String::from_utf8_lossy(&stderr).into_owned();
+        let recalls = call.contains(&RECALL);
+        // Of a turn that was seen to begin, the rest of a line may come first.
+        let printed_lines = printed.lines().skip_while(|line| line.is_empty());
+        for line in printed_lines.filter(|_| !recalls).chain(told.lines()) {
+            self.tell(&look.paint(DIM, &look.safe(line)))?;
+        }
+        let code = i32::from(exit.code());
+        if status.code() != Some(code) {
+            let what = format!("{}: {status} instead of {code}", one_line(&call.join(" ")));
+            return Err(Problem::new(Exit::Failed, what));
+        }
+        if exit != Exit::Done {
+            self.check(true, &format!("exit code {code} reports it"))?;
+        }
+        Ok(printed)
+    }
+
+    fn heading(&mut self, title: &str) -> Outcome {
+        let heading = self.output.look.paint(STRONG, title);
+        self.output.line(&format!("\n{heading}"))
+    }
+
+    /// Prints what happens.
+    fn tell(&mut self, text: &str) -> Outcome {
+        self.output.line(&format!("   {text}"))
+    }
+
+    /// Prints whether something holds.
+    fn check(&mut self, holds: bool, what: &str) -> Outcome {
+        self.failed += u32::from(!holds);
+        let verdict = match holds {
+            true => self.output.look.paint(GOOD, "ok"),
+            false => self.output.look.paint(BAD, "FAILED"),
+        };
+        self.tell(&format!("{verdict}: {what}"))
+    }
+}
+
+/// The folder that the agent works in.
+fn project(folder: &Path) -> PathBuf {
+    folder.join("project")
+}
+
+/// The output of a future, unless that takes too long.
+async fn within_limit<T>(awaited: impl Future<Output = T>) -> Outcome<T> {
+    tokio::time::timeout(COMMAND_LIMIT, awaited).await.map_err(|_| {
+        let what = format!("it has not ended after {} s", COMMAND_LIMIT.as_secs());
+        Problem::new(Exit::Failed, what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AUTOMATIC, History, RECALL};
+    use bridge_protocol::turn::CONTINUE_PROMPT;
+
+    /// It must see what is missing, doubled or out of order.
+    #[test]
+    fn only_the_whole_history_once_and_in_order_is_right() {
+        let history = History {
+            prompts: ["one", RECALL, AUTOMATIC, "two"].map(str::to_owned).to_vec(),
+            cut_short: vec!["crashed".to_owned()],
+        };
+        let table: [(&[&str], bool); 9] = [
+            (&["one", RECALL, CONTINUE_PROMPT, "two"], true),
+            (&["one", RECALL, "crashed", CONTINUE_PROMPT, "two"], true),
+            (&["one", RECALL, "two"], false),
+            (&["one", CONTINUE_PROMPT, "two"], false),
+            (&["one"], false),
+            (&["two", RECALL, CONTINUE_PROMPT, "one"], false),
+            (&["one", RECALL, CONTINUE_PROMPT, "two", "two"], false),
+            (&["one", RECALL, CONTINUE_PROMPT, CONTINUE_PROMPT, "two"], false),
+            (&[], false),
+        ];
+        for (prompts, right) in table {
+            let fault = history.fault(prompts.iter().copied());
+            assert_eq!(fault.is_none(), right, "{prompts:?}");
+        }
+    }
+}
