@@ -252,8 +252,8 @@ methods! {
     /// Writes a conversation to one file that only its owner may read. As `json`: the messages, for other programs; without
     /// a `path` the answer itself contains them, as far as an answer can. As `bundle`: what `conversation/import` reads,
     /// with the agents' transcripts, as of the call.
-    "conversation/export" => Export(conversation) -> ExportAnswer,
-    [Busy, Conflict, Unsupported, TranscriptDamaged] {
+    "conversation/export" => Export(conversation, once) -> ExportAnswer,
+    [Busy, Unsupported, TranscriptDamaged] {
         /// What to write. Default: `json`.
         format: ExportFormat = default,
         /// The file to create: an absolute path of a file that does not exist. Default: with `json` none, the answer

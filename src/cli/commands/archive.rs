@@ -158,6 +158,7 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
+        ..Default::default()
     };
     let answer = context.ask(&daemon, keep).await;
     let answer = answer.map_err(|problem| {
@@ -181,6 +182,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
+        ..Default::default()
     };
     let answer = context.ask(&daemon, restore).await;
     let answer = answer.map_err(|problem| match problem.kind() {
@@ -252,7 +254,12 @@ async fn forget(
     agent: Option<AgentName>,
 ) -> Outcome {
     let session = words::short(upstream_id.as_str());
-    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await;
+    let forget = method::Forget {
+        upstream_id,
+        agent,
+        ..Default::default()
+    };
+    let answer = context.ask(daemon, forget).await;
     let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::NotFound, LIST_HINT))?;
     context.output.note(&match answer.needed {
         true => format!("not deleted: backups of other sessions depend on those of {session}"),

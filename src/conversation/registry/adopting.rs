@@ -11,7 +11,7 @@ use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::export::MissingSession;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::Adopt;
-use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
+use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::{check_answer, check_kept, read_root};
@@ -202,8 +202,8 @@ impl Registry {
     ///
     /// # Errors
     /// When there is no such conversation, it has no session, or its transcript is not there or cannot be read.
-    pub async fn check_head(&self, name: &ConversationRef) -> Result<CheckAnswer, ConversationError> {
-        let record = self.record(self.resolve(name)?)?;
+    pub async fn check_head(&self, id: ConversationId) -> Result<CheckAnswer, ConversationError> {
+        let record = self.record(id)?;
         let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
             what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
         })?;
