@@ -147,14 +147,14 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 }
 
 /// The same problem with the time of the deletion on the user's clock.
-fn deleted_at(mut problem: Problem, at: &str) -> Problem {
-    if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = words::Clock::here().date(at);
-        if let Some((what, _)) = message.split_once(" was deleted at ") {
-            *message = format!("{what} was deleted at {local}; its id is never used again");
-        }
-    }
-    problem
+fn deleted_at(problem: Problem, at: &str) -> Problem {
+    let (Some(id), Ok(at)) = (problem.detail("conversationId"), at.parse::<Timestamp>()) else {
+        return problem;
+    };
+    let local = words::Clock::here().date(at);
+    problem.message(format!(
+        "conversation {id} was deleted at {local}; its id is never used again"
+    ))
 }
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.

@@ -1,6 +1,7 @@
 //! Errors of calls about a conversation. The room `server` maps them to wire codes.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use bridge_protocol::conversation::Limit;
 use bridge_protocol::link::{Attempt, Fidelity};
@@ -143,6 +144,15 @@ pub enum ConversationError {
     /// It contradicts what is there.
     #[error("{0}")]
     Conflict(String),
+    /// A file that a backup would replace.
+    #[error(
+        "{} exists and differs from the backup; to restore the backup, move that file away first",
+        path.display()
+    )]
+    NotReplaced {
+        /// Which.
+        path: PathBuf,
+    },
     /// The question has been answered.
     #[error("the question was already answered by {by}")]
     InterruptResolved {

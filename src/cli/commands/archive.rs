@@ -206,11 +206,10 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 
 /// The same problem of a file that a backup would replace, with the commands that restore the backup.
 fn not_replaced(problem: Problem, word: &str) -> Problem {
-    let message = problem.message.clone().unwrap_or_default();
-    let Some((path, _)) = message.split_once(" exists and differs") else {
+    let Some(path) = problem.detail("path") else {
         return problem;
     };
-    let (old, new) = (shell_word(path), shell_word(&format!("{path}.old")));
+    let (old, new) = (shell_word(&path), shell_word(&format!("{path}.old")));
     problem.hint(format!(
         "mv {old} {new} && sessionctl archive restore {}",
         shell_word(word)

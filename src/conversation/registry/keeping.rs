@@ -522,10 +522,7 @@ fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> 
 
 pub(super) fn failed(error: &TranscriptError) -> ConversationError {
     match error {
-        TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
-            "{} exists and differs from the backup; to restore the backup, move that file away first",
-            path.display()
-        )),
+        TranscriptError::AlreadyExists { path } => ConversationError::NotReplaced { path: path.clone() },
         _ => error.into(),
     }
 }

@@ -66,6 +66,9 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::NotResumable).with("attempts", attempts)
         }
         ConversationError::Conflict(_) => made(ErrorKind::Conflict),
+        ConversationError::NotReplaced { path } => {
+            made(ErrorKind::Conflict).with("path", path.to_string_lossy().into_owned())
+        }
         ConversationError::PartOfTree { undo_id } => {
             made(ErrorKind::Conflict).with("undoId", Value::from(undo_id.as_str()))
         }
