@@ -1601,7 +1601,7 @@ export interface ConversationResolveParams {
    * A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more; or a part of
    * its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was last found
    * there by this method, else the newest of that folder. If several match, the error's `candidates` have the `id`
-   * and `title` of each.
+   * and `title` of each; if none does, its `transcripts` have those of the transcripts whose ids begin so.
    */
   name: string;
   /**
@@ -1888,7 +1888,10 @@ export interface ConversationDeleteParams {
 
 /** Parameters of `conversation/adopt`. */
 export interface ConversationAdoptParams {
-  /** The session, by the agent's own id. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so.
+   */
   upstreamId: UpstreamId;
   /**
    * The agent of the session. Needed where several agents have a transcript with this id. Default: the agent that has
@@ -2059,7 +2062,10 @@ export interface TranscriptListParams {
 
 /** Parameters of `transcript/check`. */
 export interface TranscriptCheckParams {
-  /** The session, by the agent's own id. Either this or `conversationId`. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so. Either this or `conversationId`.
+   */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
   conversationId?: ConversationRef;
@@ -2077,7 +2083,10 @@ export interface TranscriptCheckParams {
 
 /** Parameters of `transcript/keep`. */
 export interface TranscriptKeepParams {
-  /** The session, by the agent's own id. Either this or `conversationId`. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so. Either this or `conversationId`.
+   */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
   conversationId?: ConversationRef;
@@ -2093,7 +2102,10 @@ export interface TranscriptKeepParams {
 
 /** Parameters of `transcript/restore`. */
 export interface TranscriptRestoreParams {
-  /** The session, by the agent's own id. Either this or `conversationId`. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so. Either this or `conversationId`.
+   */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
   conversationId?: ConversationRef;
@@ -2210,7 +2222,10 @@ export interface TranscriptMethods {
 
 /** Parameters of `checkpoint/get`. */
 export interface CheckpointGetParams {
-  /** The checkpoint. */
+  /**
+   * The checkpoint. With `conversationId` also a turn of that conversation's current history as a user names it: `3`
+   * (the third), `-1` (the last), or the id of a message of it.
+   */
   checkpointId: CheckpointId;
   /** The conversation whose lineage has to contain it. Default: any. */
   conversationId?: ConversationRef;

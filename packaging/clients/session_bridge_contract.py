@@ -2162,7 +2162,8 @@ class ConversationMethods:
         `name`: A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more;
         or a part of its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was
         last found there by this method, else the newest of that folder. If several match, the error's `candidates`
-        have the `id` and `title` of each.
+        have the `id` and `title` of each; if none does, its `transcripts` have those of the transcripts whose ids
+        begin so.
 
         `cwd`: The absolute folder that the user is in. If the conversation runs there, `.` means this conversation
         from now on. Needed for `.`.
@@ -2766,7 +2767,8 @@ class ConversationMethods:
         already has the session, returns that conversation. The sessions that it came from, as far as the files say,
         join the chain unless another conversation has them.
 
-        `upstreamId`: The session, by the agent's own id.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so.
 
         `agent`: The agent of the session. Needed where several agents have a transcript with this id. Default: the
         agent that has one.
@@ -2944,7 +2946,8 @@ class TranscriptMethods:
         question that is `busy`. A session in the past of a conversation is refused with `conflict`. The copy of a
         session that no conversation has belongs to none until it is adopted.
 
-        `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
@@ -2981,7 +2984,8 @@ class TranscriptMethods:
         daemon's data folder, as far as they are not copied yet, and returns the size of each copy. Names nothing:
         copies nothing, and returns the size of all copies together. Works even where `[keep]` is disabled.
 
-        `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
@@ -3015,7 +3019,8 @@ class TranscriptMethods:
         Existing files are never replaced; a transcript that does not contain its kept copy is a conflict. While the
         session is open, its missing transcript is not restored; that is `busy`.
 
-        `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
@@ -3154,7 +3159,8 @@ class CheckpointMethods:
     ) -> CheckpointAnswer:
         """Returns a checkpoint and the messages of its turn.
 
-        `checkpointId`: The checkpoint.
+        `checkpointId`: The checkpoint. With `conversationId` also a turn of that conversation's current history as a
+        user names it: `3` (the third), `-1` (the last), or the id of a message of it.
 
         `conversationId`: The conversation whose lineage has to contain it. Default: any.
         """

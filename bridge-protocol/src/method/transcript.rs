@@ -89,7 +89,8 @@ methods! {
     /// Returns a checkpoint and the messages of its turn.
     "checkpoint/get" => GetCheckpoint() -> CheckpointAnswer,
     [NotFound, Ambiguous, CheckpointNotFound, Unsupported, TranscriptDamaged, StoreFailed] {
-        /// The checkpoint.
+        /// The checkpoint. With `conversationId` also a turn of that conversation's current history as a user names it: `3` (the
+        /// third), `-1` (the last), or the id of a message of it.
         checkpoint_id: CheckpointId,
         /// The conversation whose lineage has to contain it. Default: any.
         conversation_id: Option<ConversationRef>,

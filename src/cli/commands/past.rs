@@ -26,7 +26,7 @@ use crate::cli::words::{self, Clock};
 pub(super) const CHECKPOINT_PAGE: u32 = 500;
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
-pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
+const MESSAGE_PAGE: u32 = 1_000;
 
 /// `checkpoints` and `history`.
 #[derive(Debug, Args)]

@@ -76,7 +76,7 @@ impl Registry {
 
     async fn adopt_now(
         self: &Arc<Self>,
-        adoption: Adopt,
+        mut adoption: Adopt,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
@@ -87,6 +87,9 @@ impl Registry {
         if let Some(holder) = self.holder(&adoption)? {
             return self.adopted_before(holder, &adoption.upstream_id).await;
         }
+        adoption.upstream_id = self
+            .whole_id(adoption.upstream_id, adoption.agent.as_ref())
+            .await?;
         let given = adoption.cwd.as_deref();
         let given = given.map(|cwd| usable_folder("cwd", cwd)).transpose()?;
         let id = adoption.upstream_id.clone();

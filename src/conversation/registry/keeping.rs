@@ -282,6 +282,7 @@ impl Registry {
         conversation: Option<ConversationId>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<KeepAnswer, ConversationError> {
+        let upstream = self.whole_session(upstream).await?;
         let is_total = conversation.is_none() && upstream.is_none();
         // A session that no conversation has is not moved with one.
         let holder = || self.resolve(&upstream.as_ref()?.0.as_str().into()).ok();
@@ -356,6 +357,7 @@ impl Registry {
                 "name the conversation by conversationId, or the transcript by upstreamId",
             ));
         }
+        let upstream = self.whole_session(upstream).await?;
         let wanted = self.named_sessions(conversation, upstream)?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
@@ -392,6 +394,16 @@ impl Registry {
             Ok(answer)
         };
         self.changing("transcript/restore", work).await
+    }
+
+    /// A session that may be named by the beginning of its id.
+    async fn whole_session(
+        &self,
+        named: Option<(UpstreamId, Option<AgentName>)>,
+    ) -> Result<Option<(UpstreamId, Option<AgentName>)>, ConversationError> {
+        let Some((id, agent)) = named else { return Ok(None) };
+        let id = self.whole_id(id, agent.as_ref()).await?;
+        Ok(Some((id, agent)))
     }
 
     /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
