@@ -1900,7 +1900,7 @@ export interface ConversationAdoptParams {
   agent?: AgentName;
   /** The folder to run in: the absolute path of an existing folder. Default: the transcript's own. */
   cwd?: string;
-  /** The title. Default: the transcript's own. */
+  /** The title. Default: that of a deleted conversation that had the session, else the transcript's own. */
   title?: string;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,

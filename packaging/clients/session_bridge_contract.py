@@ -2775,7 +2775,7 @@ class ConversationMethods:
 
         `cwd`: The folder to run in: the absolute path of an existing folder. Default: the transcript's own.
 
-        `title`: The title. Default: the transcript's own.
+        `title`: The title. Default: that of a deleted conversation that had the session, else the transcript's own.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
         returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not

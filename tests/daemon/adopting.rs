@@ -112,6 +112,31 @@ async fn a_transcript_is_adopted_once() {
     assert_eq!(app.remembered(anew.id).await, ["one"]);
 }
 
+/// A conversation that was deleted by mistake is adopted with the title that its user gave it, unless another one is given.
+#[tokio::test]
+async fn a_session_of_a_deleted_conversation_gets_its_title_back() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let head = app.get(id).await.head.unwrap();
+    for title in ["First title", "The blue heron"] {
+        let held = adopt(&app, json!({"upstreamId": head})).await.unwrap().id;
+        let update = json!({"conversationId": held, "title": title});
+        app.call("conversation/update", update).await.unwrap();
+        app.ask("conversation/delete", held).await;
+        let anew = adopt(&app, json!({"upstreamId": head})).await.unwrap();
+        assert_eq!(anew.title, title);
+        assert_ne!(anew.id, held);
+    }
+    let held = adopt(&app, json!({"upstreamId": head})).await.unwrap().id;
+    app.ask("conversation/delete", held).await;
+    drop(app);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    let given = json!({"upstreamId": head, "title": "Mine"});
+    assert_eq!(adopt(&app, given).await.unwrap().title, "Mine");
+}
+
 /// As much of a session's id is enough as tells it from others.
 #[tokio::test]
 async fn the_beginning_of_an_id_is_enough() {

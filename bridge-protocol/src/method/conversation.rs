@@ -245,7 +245,7 @@ methods! {
         agent: Option<AgentName>,
         /// The folder to run in: the absolute path of an existing folder. Default: the transcript's own.
         cwd: Option<String>,
-        /// The title. Default: the transcript's own.
+        /// The title. Default: that of a deleted conversation that had the session, else the transcript's own.
         title: Option<String>,
     }
 

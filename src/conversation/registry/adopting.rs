@@ -131,6 +131,10 @@ impl Registry {
         if let Some(bytes) = bytes {
             self.services.old_bytes.note(&adoption.upstream_id, bytes);
         }
+        adoption.title = match adoption.title {
+            None => self.title_of_deleted(&adoption.upstream_id, &entry.transcript_root())?,
+            given => given,
+        };
         let (record, mut change) = adopted(adoption, &entry, cwd, origin);
         let view = view_of_record(&record);
         let answer = Answer::Adopted(Box::new(AdoptAnswer {
@@ -316,6 +320,20 @@ impl Registry {
             });
         }
         Ok(holders.pop())
+    }
+
+    /// The title of the conversation that had a session and was deleted last; none if none of them had a title that can be read.
+    fn title_of_deleted(
+        &self,
+        id: &UpstreamId,
+        root: &TranscriptRoot,
+    ) -> Result<Option<String>, ConversationError> {
+        let store = &self.services.store;
+        let owners = store.owners(id, Some(root))?.into_iter();
+        let records = owners.filter_map(|owner| store.conversation(owner).ok().flatten());
+        let titled = records.filter(|record| record.deleted_at.is_some() && !record.title.is_empty());
+        let last = titled.max_by_key(|record| record.deleted_at);
+        Ok(last.map(|record| record.title))
     }
 
     /// The conversations that have ever had a session and were not deleted.
