@@ -1,10 +1,12 @@
 //! A person who chats with the real adapter at a terminal.
 
 mod smoke {
+    use std::fs;
     use std::process::Command;
 
     use bridge_protocol::ConversationId;
     use bridge_protocol::conversation::Settings;
+    use serde_json::json;
 
     use crate::pty::Terminal;
     use crate::real_claude::bridge::Bridge;
@@ -53,7 +55,8 @@ mod smoke {
         terminal.type_in("y");
         terminal.until("told");
         terminal.until(MARK);
-        assert!(bridge.lab.project().join("made.txt").exists());
+        let made = bridge.lab.project().join("made.txt");
+        assert!(made.exists());
         enter(&mut terminal, "/edit 1 [[text Otherwise]]");
         terminal.until("Otherwise");
         terminal.until("Replaced 2 turns");
@@ -64,6 +67,23 @@ mod smoke {
         enter(&mut terminal, "next");
         terminal.until("ok: next");
         terminal.until(MARK);
+        // What is lost when a file is overwritten is shown, although the adapter does not send it.
+        let (read, write) = (
+            json!({"file_path": made}),
+            json!({"file_path": made, "content": "other\n"}),
+        );
+        enter(
+            &mut terminal,
+            &format!("[[tool Read {read}]] [[tool Write {write}]] [[text written]]"),
+        );
+        terminal.until("Read made.txt  \x1b[2m1 made\x1b[0m");
+        terminal.until("made.txt\x1b[0m  +1 -1");
+        terminal.until("- made");
+        terminal.until("? helps");
+        terminal.type_in("y");
+        terminal.until("written");
+        terminal.until(MARK);
+        assert_eq!(fs::read_to_string(made).unwrap(), "other\n");
         terminal.type_in("\x04");
         let (shown, code) = terminal.ended();
         assert_eq!(code, Some(0), "{shown:?}");

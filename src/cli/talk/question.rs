@@ -128,7 +128,7 @@ impl ToolCall {
     /// What came of it, on one line: lines added and removed, or the first line of its output.
     pub(super) fn result(&self) -> Option<String> {
         let (mut added, mut removed, mut changes) = (0, 0, false);
-        for edit in self.edits() {
+        for edit in self.edits(|_| Ok(String::new())) {
             changes = true;
             let (more, less) = edit.counts();
             added += more;
@@ -138,7 +138,9 @@ impl ToolCall {
             return Some(format!("+{added} -{removed}"));
         }
         let text = self.texts().collect::<Vec<_>>().join("\n");
-        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        // Claude Code's adapter puts what a tool returned between Markdown's fences.
+        let is_empty = |line: &str| line.trim().is_empty() || line.starts_with("```");
+        let mut lines = text.lines().filter(|line| !is_empty(line));
         let first = one_line(lines.next()?);
         Some(match lines.count() {
             0 => first,
@@ -172,29 +174,28 @@ impl ToolCall {
         contents.filter(move |content| content["type"] == kind)
     }
 
-    /// The files that it changes.
-    fn edits(&self) -> Vec<FileEdit> {
+    /// The files that it changes. `before` gives the text of a file whose diff leaves it out: Claude Code's adapter does so
+    /// for each file that is written whole, whether it exists or not.
+    fn edits(&self, before: impl Fn(&str) -> Result<String, String>) -> Vec<FileEdit> {
         let told = self.contents("diff").filter_map(|diff| {
             let text = |name: &str| diff[name].as_str().map(str::to_owned);
+            let path = text("path")?;
             Some(FileEdit {
-                path: text("path")?,
-                old: Ok(text("oldText").unwrap_or_default()),
+                old: text("oldText").map_or_else(|| before(&path), Ok),
                 new: text("newText")?,
+                path,
             })
         });
         told.collect()
     }
 
     /// The same, from the arguments of the usual tools where the agent sends no diff.
-    fn edits_of_input(&self, folder: &str) -> Option<FileEdit> {
+    fn edit_of_input(&self, before: impl Fn(&str) -> Result<String, String>) -> Option<FileEdit> {
         let path = self.input_text("file_path").or_else(|| self.input_text("path"))?;
         let pair = (self.input_text("old_string"), self.input_text("new_string"));
         let (old, new) = match pair {
             (Some(old), Some(new)) => (Ok(old.to_owned()), new),
-            _ => (
-                old_text(&Path::new(folder).join(path)),
-                self.input_text("content")?,
-            ),
+            _ => (before(path), self.input_text("content")?),
         };
         Some(FileEdit {
             path: path.to_owned(),
@@ -309,9 +310,10 @@ impl Question {
                     .map(|line| format!("    {}", look.paint(STRONG, &look.safe(line)))),
             );
         }
-        let mut edits = call.edits();
+        let before = |path: &str| old_text(&Path::new(folder).join(path));
+        let mut edits = call.edits(before);
         if edits.is_empty() {
-            edits.extend(call.edits_of_input(folder));
+            edits.extend(call.edit_of_input(before));
         }
         if command.is_none() && interrupt.tool_call.is_some() && folder != ITS_FOLDER {
             details.push(format!("  in {}", look.paint(DIM, &place)));

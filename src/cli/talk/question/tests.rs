@@ -92,6 +92,10 @@ fn a_change_is_shown_as_a_diff() {
     fs::write(&file, "old\n").unwrap();
     let lines = asked(json!({"title": "Write", "rawInput": {"path": file, "content": "new\n"}}));
     assert_eq!(lines[3..], ["  - old", "  + new"]);
+    // A diff may leave out what the file holds, although it exists.
+    let diff = json!([{"type": "diff", "path": file, "oldText": null, "newText": "new\n"}]);
+    let lines = asked(json!({"title": "Write", "content": diff}));
+    assert_eq!(lines[3..], ["  - old", "  + new"]);
 }
 
 #[test]
@@ -315,6 +319,7 @@ fn a_result_is_one_line() {
     let table = [
         (text("\n wrote  it\n"), Some("wrote it")),
         (text("one\ntwo\nthree"), Some("one (+2 lines)")),
+        (text("```rust\none\n```"), Some("one")),
         (diff, Some("+2 -1")),
         (json!([]), None),
         (Value::Null, None),
