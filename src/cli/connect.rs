@@ -1,6 +1,7 @@
 //! The connection to the daemon: found by its socket, started when none answers.
 //!
-//! It owns the order in which sockets are tried. It must not know what the answers mean.
+//! It owns the order in which sockets are tried, and how long a connected daemon may be silent before it is asked whether it
+//! still answers. It must not know what the answers mean.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use bridge_protocol::client::{
     ByName, Client, ClientError, ConnectError, FIRST_ANSWER_LIMIT, Subscription, connect_answering,
 };
-use bridge_protocol::method::{Method, Subscribe};
+use bridge_protocol::method::{Method, Status, Subscribe};
 use bridge_protocol::raw::RawJson;
 use jsonrpsee::core::client::{ClientT as _, SubscriptionClientT as _};
 use serde::Deserialize;
@@ -24,6 +25,9 @@ use crate::paths::{Paths, lock_holder, ownership};
 /// A connected daemon.
 pub(super) struct Daemon {
     client: Client,
+    /// How it was found.
+    reach: Reach,
+    socket: PathBuf,
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
 }
@@ -50,6 +54,16 @@ const UNLOCKED_LIMIT: Duration = Duration::from_secs(8);
 
 /// The pause between two attempts.
 const LISTENS_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a command waits before it asks whether the daemon still answers. An agent is often silent for longer.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a daemon may take to answer that: longer than [`FIRST_ANSWER_LIMIT`], because on a busy machine it is no reason to give
+/// up on a turn that runs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// See [`passed`].
+const STEP: Duration = Duration::from_secs(1);
 
 /// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, without the final zero.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
@@ -133,7 +147,12 @@ impl Reach {
                 Ok(client) => {
                     // It may have started meanwhile.
                     let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
-                    return Ok(Some(Daemon::new(client, lock.and_then(|lock| lock.config))));
+                    return Ok(Some(Daemon {
+                        client,
+                        reach: self.clone(),
+                        socket,
+                        config: lock.and_then(|lock| lock.config),
+                    }));
                 }
                 // The socket of a process that is being killed accepts connections until its last moment.
                 Err(
@@ -213,10 +232,6 @@ impl Reach {
 }
 
 impl Daemon {
-    fn new(client: Client, config: Option<PathBuf>) -> Self {
-        Self { client, config }
-    }
-
     /// Whether it is known to use another configuration file than this one.
     pub(super) fn has_other_config(&self, config: &Path) -> bool {
         self.config.as_deref().is_some_and(|own| own != config)
@@ -225,7 +240,7 @@ impl Daemon {
     /// Calls a method.
     ///
     /// # Errors
-    /// What the daemon answers, or that it is lost.
+    /// What the daemon answers, that it is lost, or that it does not answer any more.
     pub(super) async fn call<M: Method>(&self, params: M) -> Outcome<M::Answer> {
         self.call_raw(params).await.map(|(answer, _)| answer)
     }
@@ -235,7 +250,8 @@ impl Daemon {
     /// # Errors
     /// As there.
     pub(super) async fn call_raw<M: Method>(&self, params: M) -> Outcome<(M::Answer, RawJson)> {
-        let raw: RawJson = self.client.request(M::NAME, ByName(params)).await?;
+        let call = self.client.request(M::NAME, ByName(params));
+        let raw: RawJson = self.while_it_answers(call).await??;
         let answer = raw.read().map_err(ClientError::ParseError)?;
         Ok((answer, raw))
     }
@@ -248,12 +264,64 @@ impl Daemon {
         let events = self
             .client
             .subscribe(Subscribe::NAME, ByName(to), "conversation/unsubscribe");
-        Ok(events.await?)
+        Ok(self.while_it_answers(events).await??)
     }
 
-    /// Waits until the connection has ended.
+    /// Waits for something that the daemon sends, which may take hours, as long as the daemon answers at all. Nothing is lost when
+    /// the future is dropped, unless it is lost with `awaited`.
+    ///
+    /// # Errors
+    /// That the daemon does not answer any more.
+    pub(super) async fn while_it_answers<T>(&self, awaited: impl Future<Output = T>) -> Outcome<T> {
+        tokio::select! {
+            biased;
+            sent = awaited => Ok(sent),
+            problem = self.stops_answering() => Err(problem),
+        }
+    }
+
+    /// Asks the daemon now and then whether it answers, until it does not.
+    async fn stops_answering(&self) -> Problem {
+        loop {
+            tokio::time::sleep(SILENCE_LIMIT).await;
+            let status = self
+                .client
+                .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
+            tokio::select! {
+                biased;
+                answer = status => match answer {
+                    // An error is an answer too.
+                    Ok(_) | Err(ClientError::Call(_)) => {}
+                    Err(error) => return error.into(),
+                },
+                () = passed(ANSWER_LIMIT) => {
+                    let holder = self.reach.holder(&self.socket);
+                    let path = self.socket.clone();
+                    let error = ConnectError::NoAnswer { path, pid: holder, limit: ANSWER_LIMIT };
+                    return not_connected(error, holder);
+                }
+            }
+        }
+    }
+
+    /// Waits until the connection has ended, or the daemon does not answer any more.
     pub(super) async fn closed(&self) {
-        self.client.on_disconnect().await;
+        // In both cases there is nothing left to wait for here; what comes next meets what is wrong.
+        let _ = self.while_it_answers(self.client.on_disconnect()).await;
+    }
+}
+
+/// Waits for this time while this process runs. The time in which it was stopped, or its thread waited for an editor or a pager, does
+/// not count: an answer may have come that could not be read.
+async fn passed(limit: Duration) {
+    let mut left = limit;
+    while !left.is_zero() {
+        let began = tokio::time::Instant::now();
+        tokio::time::sleep(STEP).await;
+        left = match began.elapsed() < 2 * STEP {
+            true => left.saturating_sub(STEP),
+            false => limit,
+        };
     }
 }
 
@@ -335,9 +403,29 @@ fn read_lock(lock_file: &Path) -> Option<LockFile> {
 mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
+    use std::pin::pin;
     use std::time::Duration;
 
-    use super::{LockFile, START_LIMIT, candidates, next_wait, read_lock};
+    use futures_util::FutureExt as _;
+    use tokio::time::advance;
+
+    use super::{LockFile, START_LIMIT, STEP, candidates, next_wait, passed, read_lock};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_which_this_process_was_stopped_does_not_count() {
+        let mut limit = pin!(passed(2 * STEP));
+        let mut has_passed = || limit.as_mut().now_or_never().is_some();
+        for (step, expected) in [
+            (Duration::ZERO, false),
+            (STEP, false),
+            (1000 * STEP, false),
+            (STEP, false),
+            (STEP, true),
+        ] {
+            advance(step).await;
+            assert_eq!(has_passed(), expected, "{step:?}");
+        }
+    }
 
     #[test]
     fn a_named_socket_is_the_only_one() {

@@ -73,14 +73,14 @@ impl<'a> Follower<'a> {
     /// The next event. Nothing is lost when the future is dropped before it is ready.
     ///
     /// # Errors
-    /// When the daemon has gone, or its events cannot be read.
+    /// When the daemon has gone or does not answer any more, or its events cannot be read.
     pub(super) async fn next(&mut self) -> Outcome<Followed> {
         loop {
             let Some(subscription) = &mut self.subscription else {
                 self.subscribe().await?;
                 continue;
             };
-            match subscription.next().await {
+            match self.daemon.while_it_answers(subscription.next()).await? {
                 Some(Ok(raw)) => {
                     let envelope: EventEnvelope = raw.read().map_err(|error| {
                         Problem::new(Exit::Failed, format!("an event could not be read: {error}"))

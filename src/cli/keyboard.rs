@@ -34,15 +34,24 @@ pub(super) async fn next_event() -> io::Result<Event> {
         if event::poll(Duration::ZERO)? {
             return event::read();
         }
-        let waited = tokio::task::spawn_blocking(|| -> io::Result<()> {
-            let terminal = terminal()?;
-            match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&WAIT)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
-        });
-        waited.await.map_err(io::Error::other)??;
+        is_typed().await?;
     }
+}
+
+/// Waits a moment for something to be typed. Returns whether there is something to read, or the terminal has ended.
+///
+/// # Errors
+/// The terminal cannot be watched.
+pub(super) async fn is_typed() -> io::Result<bool> {
+    let waited = tokio::task::spawn_blocking(|| {
+        let terminal = terminal()?;
+        match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&WAIT)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    });
+    waited.await.map_err(io::Error::other)?
 }
 
 /// Ends this process once its terminal is closed. The signal for that ends it too, but not where it is ignored, as after

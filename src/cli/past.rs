@@ -226,7 +226,7 @@ fn quoted(prompt: &str) -> String {
 }
 
 /// The file of a text that agents make of an attached one: `<context ref="file:///PATH">`, its content, and the end.
-fn attached(text: &str) -> Option<String> {
+pub(super) fn attached(text: &str) -> Option<String> {
     let (uri, _) = text
         .trim_start()
         .strip_prefix("<context ref=\"")?

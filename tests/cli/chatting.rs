@@ -5,9 +5,10 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
-use super::printed::check_printed;
+use super::printed::{check_printed, check_seen};
 use super::questions::kill_daemon;
 use super::terminal::{ASKED, MARK, Terminal};
+use crate::screen::Screen;
 
 /// The agent's answer in Markdown, with a tool call in the middle.
 const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
@@ -204,6 +205,101 @@ fn a_limit_is_said_once() {
     );
 }
 
+/// A chat renders what `send` does.
+#[test]
+fn an_answer_in_a_chat_is_rendered() {
+    let home = Home::new();
+    for (columns, colours) in [(80, true), (80, false), (200, true)] {
+        let id = home.said(&["new", "--title", "Plans"]);
+        let mut terminal = match colours {
+            true => Terminal::run(&home, columns, &["chat", &id]),
+            false => Terminal::run_plain(&home, columns, &["chat", &id]),
+        };
+        terminal = terminal.waiting();
+        // As it is pasted: its lines are one prompt.
+        terminal.enter(&format!("\x1b[200~{MARKDOWN}\x1b[201~"));
+        let shown = terminal.until("context ");
+        let styled = [
+            ("a heading", "\x1b[1m\x1b[4mPlan\x1b[0m"),
+            ("a bold word", "\x1b[1mlook\x1b[0m"),
+            ("a word of code", "\x1b[36mrun\x1b[0m"),
+            ("a block of code", "\x1b[36mls *.rs\x1b[0m"),
+            ("a tool", "\x1b[32m✓\x1b[0m Read"),
+        ];
+        for (what, style) in styled {
+            assert_eq!(shown.contains(style), colours, "{what}: {shown:?}");
+        }
+        let mut screen = Screen::new(columns.into());
+        screen.take(shown.as_bytes());
+        let style = if colours { "with" } else { "without" };
+        check_seen(
+            &format!("Markdown in a chat {style} colours at {columns} columns"),
+            &screen.text(),
+        );
+        terminal.until(MARK);
+        terminal.leave();
+    }
+}
+
+/// Whoever pastes or writes several lines sends them as one prompt.
+#[test]
+fn alt_enter_begins_a_new_line() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).waiting();
+    terminal.type_in("one\x1b\rtwo\x1b\r");
+    terminal.says("three", "echo: one");
+    terminal.says("[[recall]]", "\"user\":\"one\\ntwo\\nthree\"");
+    terminal.leave();
+}
+
+/// Who only echoes is said before the first prompt, and once.
+#[test]
+fn a_chat_with_the_built_in_agent_says_so() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    let begun = terminal.check_before_line("chat with the built-in agent", 80);
+    assert!(begun.starts_with("warning: "), "{begun}");
+    let later = terminal.says("hello", "echo: hello");
+    let later = later + &terminal.says("again", "echo: again");
+    assert!(!later.contains("warning: "), "{later}");
+    terminal.leave();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "."]);
+    let begun = terminal.until("Ctrl-D leaves");
+    assert!(!begun.contains("warning: "), "{begun}");
+    terminal.until(MARK);
+    terminal.leave();
+}
+
+/// Such as that of an editor, or one that a slow line is in front of.
+#[test]
+fn a_chat_works_at_a_terminal_that_does_not_report_its_cursor() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).silent();
+    terminal.until("Ctrl-D leaves");
+    terminal.check_before_line("chat at a terminal that does not report its cursor", 80);
+    for (typed, answer) in [
+        ("first\n", "echo: first"),
+        ("one\\\ntwo\n", "echo: one"),
+        ("[[recall]]\n", "\"user\":\"one\\ntwo\""),
+        ("/undo\n", "error: "),
+    ] {
+        terminal.type_in(typed);
+        terminal.until(answer);
+        terminal.until(MARK);
+    }
+    // A turn is cancelled, and two leave, as elsewhere.
+    terminal.type_in("[[say Begun]] [[hang]]\n");
+    terminal.until("s Begun");
+    terminal.type_in("\x03");
+    terminal.until(MARK);
+    terminal.type_in("not sent\x03");
+    terminal.until("Ctrl-C again");
+    terminal.until(MARK);
+    terminal.type_in("\x04");
+    terminal.exits(0);
+    assert!(!home.said(&["history", "."]).contains("not sent"));
+}
+
 /// The warning about the built-in agent is printed only before a conversation's first turn.
 #[test]
 fn the_echo_warning_is_for_new_conversations() {
@@ -249,7 +345,21 @@ fn a_chat_says_what_it_attached_and_what_it_did_not() {
     terminal.check_answer("see @notes.md, @missing and @a/b.rs");
     let file = home.path().canonicalize().unwrap().join("notes.md");
     terminal.says("/history", &format!("@{}", file.display()));
+    // Nor is its text in the list of prompts.
+    let listed = terminal.says("/rewind", "/rewind TURN");
+    assert!(
+        listed.contains("1  see @notes.md") && !listed.contains("<context"),
+        "{listed:?}"
+    );
     terminal.leave();
+    let mut attached = Terminal::run_plain(&home, 200, &["attach", "."]);
+    let last = attached.until("echo: see");
+    assert!(
+        last.contains("> see @notes.md") && !last.contains("<context"),
+        "{last:?}"
+    );
+    attached.type_in("\x03");
+    attached.exits(0);
     // So does the text of an editor.
     let editor = "write() { printf 'now @notes.md' > \"$1\"; }; write";
     let mut command = home.command(&["chat", "."]);

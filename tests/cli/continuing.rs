@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 
 use super::home::Home;
-use super::printed::{check_seen, check_shown};
+use super::printed::{check_seen, check_shown, commands};
 use super::text;
 use crate::continuing::GO_ON;
 
@@ -115,6 +115,7 @@ fn recover_goes_on_with_all_that_was_cut_short() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
+    assert!(told.iter().all(|one| one["type"] == "result"), "{told:?}");
     let did = |id: &str| {
         told.iter()
             .find(|one| one["conversationId"] == id)
@@ -140,6 +141,39 @@ fn continue_follows_the_turn() {
     assert!(has_continued(&home, &id));
     let answer = home.said(&["continue", &id, "--text", "And now this"]);
     assert_eq!(answer, "echo: And now this");
+}
+
+/// Nobody is there to answer: the question stays open.
+#[test]
+fn continue_exits_when_the_agent_asks() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.printed(&["send", &id, "[[crash]]"], 6);
+    let told = home.printed(&["continue", &id, "--text", "[[ask Really?]] [[say Done it]]"], 8);
+    home.said_pasted(commands(&told)[0]);
+    home.once(&id, |shown| shown["state"] == "idle");
+    assert!(home.said(&["history", &id]).contains("Done it"));
+}
+
+/// Whoever was answered has taken over: what waited for the reset does not go out later as a surprise.
+#[test]
+fn what_a_prompt_does_to_a_turn_that_waits_is_told() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (turn, is_scheduled) in [("first", false), ("second", true)] {
+        let limited = format!("[[limit 5400]] {turn}");
+        assert_eq!(home.run(&["send", &id, &limited]).status.code(), Some(7));
+        if is_scheduled {
+            home.said(&["continue", &id, "--at-reset"]);
+        }
+        home.printed(&["send", &id, &format!("after the {turn}")], 0);
+        assert_eq!(home.shown(&id)["continuation"], Value::Null, "{turn}");
+        // Nothing waits any more.
+        assert_eq!(text(&home.run(&["send", &id, "and then"]).stderr), "");
+    }
+    home.said(&["continue", &id, "--at", "+1h30m", "--text", "scheduled"]);
+    home.printed(&["send", &id, "before its time"], 0);
+    assert_eq!(home.shown(&id)["continuation"], Value::Null);
 }
 
 /// A command that waits, in the background, without its output. It starts no daemon: one that outlives its home would.

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -67,7 +68,10 @@ fn the_last_turn_is_meant_where_none_is_named_and_json_is_the_answer() {
         (&answer["dropped"], &answer["fidelity"]),
         (&1.into(), &"full".into())
     );
-    assert_eq!(answer["turn"]["stopReason"], "end_turn");
+    assert_eq!(
+        (&answer["type"], &answer["turn"]["stopReason"]),
+        (&"result".into(), &"end_turn".into())
+    );
     let undone: Value = serde_json::from_str(&home.said(&["undo", &id, "--json"])).unwrap();
     assert_eq!(undone["link"]["reason"], "undone");
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
@@ -341,4 +345,42 @@ fn a_step_counts_in_what_is_kept_of_a_transcript_that_is_gone() {
         text(&edited.stderr)
     );
     assert_eq!(prompts(&home, &id), ["one", "deux"]);
+}
+
+/// As for `send`: without a terminal a question is left open, refused, or left to another client.
+#[test]
+fn a_question_of_an_edited_turn_is_handled_as_asked() {
+    let home = Home::new();
+    let prompt = "[[ask Really?]] [[say Done it]]";
+    for (handling, code, answers) in [
+        (&[][..], 8, None),
+        (&["--on-question", "leave"], 8, None),
+        (&["--on-question", "deny"], 0, None),
+        (&["--on-question", "wait"], 0, Some("allow")),
+    ] {
+        let id = home.said(&["new"]);
+        home.said(&["send", &id, "one"]);
+        let edit = [&["edit", &id, "--at", "1"][..], handling, &[prompt]].concat();
+        let mut child = home
+            .command(&edit)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if let Some(answer) = answers {
+            let mut told = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+            let how = told.find(|line| line.as_ref().unwrap().contains("answer with"));
+            assert!(how.is_some(), "{handling:?}");
+            home.said(&["answer", &id, answer]);
+        }
+        let output = child.wait_with_output().unwrap();
+        if answers.is_none() {
+            check_printed(&edit, &output, code);
+        }
+        assert_eq!(output.status.code(), Some(code), "{handling:?}: {output:?}");
+        let is_allowed = answers.is_some();
+        assert_eq!(text(&output.stdout).contains("Done it"), is_allowed, "{output:?}");
+        let open = home.shown(&id)["interrupts"].as_array().map_or(0, Vec::len);
+        assert_eq!(open, usize::from(code == 8), "{handling:?}");
+    }
 }

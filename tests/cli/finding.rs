@@ -344,6 +344,33 @@ fn the_picker_filters_and_shows_the_last_turns() {
     assert!(answer.contains(&first), "{answer:?}");
 }
 
+/// Where there is room nothing is cut, and nothing is wider than the terminal.
+#[test]
+fn the_picker_uses_a_wide_terminal() {
+    let (home, [elsewhere, first, last]) = home();
+    let title = "A title that eighty columns have no room for beside the other columns of the list";
+    home.said(&["set", &first, &format!("title={title}")]);
+    for (columns, is_whole) in [(80, false), (200, true)] {
+        let mut terminal = Terminal::run_plain(&home, columns, &["show"]);
+        let screen = until(&mut terminal, "3 of 3");
+        let header: Vec<&str> = screen[1].split_whitespace().collect();
+        let folder: &[&str] = if is_whole { &["FOLDER"] } else { &[] };
+        let expected = [&["ID", "UPDATED", "STATE", "AGENT"][..], folder, &["TITLE"]].concat();
+        assert_eq!(header, expected, "{screen:?}");
+        for id in [&elsewhere, &first, &last] {
+            let rows = &screen[2..5];
+            assert!(rows.iter().any(|row| row.contains(&id[..8])), "{screen:?}");
+        }
+        let is_shown = screen.iter().any(|row| row.ends_with(title));
+        assert_eq!(is_shown, is_whole, "{screen:?}");
+        for row in &screen {
+            assert!(row.chars().count() <= usize::from(columns), "{row:?}");
+        }
+        terminal.type_in(ESCAPE);
+        terminal.exits(0);
+    }
+}
+
 /// The first shell leads the session. In the second the signal is ignored, as it is after `nohup`.
 #[test]
 fn nothing_outlives_its_terminal() {

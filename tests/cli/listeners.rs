@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 
+use super::printed::with_whole_ids;
 use super::{run, text};
 
 /// Another user.
@@ -18,7 +19,7 @@ const STRANGER: u32 = 65534;
 
 /// The error that a command prints with `--json`. Its words, and those of the hint, are compared with the file.
 #[track_caller]
-fn refused(call: &str, output: &Output) -> Value {
+pub(crate) fn refused(call: &str, output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(text(&output.stdout), "", "{output:?}");
     let mut told: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
@@ -26,7 +27,8 @@ fn refused(call: &str, output: &Output) -> Value {
     assert_eq!(error["kind"], "noDaemon", "{error}");
     for (part, words) in [("error", &error["message"]), ("hint", &error["hint"])] {
         let call = format!("sessionctl {call}, {part}");
-        crate::daemon::error_words::check(&call, "noDaemon", words.as_str().unwrap());
+        let words = with_whole_ids(words.as_str().unwrap());
+        crate::daemon::error_words::check(&call, "noDaemon", &words);
     }
     error
 }

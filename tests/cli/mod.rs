@@ -53,6 +53,8 @@ mod terminal;
 mod times;
 mod transcripts;
 mod turnless;
+#[cfg(target_os = "linux")]
+mod unanswered;
 
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -64,7 +66,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use printed::{check_printed, commands};
-use stub::{DELETED, DIFFERS, GET_RESULT, ID, Stub};
+use stub::{DELETED, DIFFERS, GET_RESULT, ID, Stub, turn};
 
 fn sessionctl(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
@@ -187,7 +189,10 @@ fn a_json_stream_is_events_and_then_the_result() {
         kinds,
         ["snapshot", "promptAccepted", "update", "update", "turnEnded"]
     );
-    assert_eq!(lines.last().unwrap()["stopReason"], "end_turn");
+    // The answer as it came, marked as such among the events.
+    let answer = turn("end_turn", &Value::Null).to_string();
+    let marked = answer.replacen('{', "{\"type\":\"result\",", 1);
+    assert_eq!(text(&output.stdout).lines().last(), Some(&*marked));
 }
 
 #[test]

@@ -252,14 +252,19 @@ fn a_change_is_asked_about_with_its_diff() {
     let file = home.path().join("a.txt");
     std::fs::write(&file, "one\ntwo\nthree\n").unwrap();
     let prompt = "[[ask Edit a.txt?]] [[write a.txt one\nzwei\nthree\n]] [[say Written]]";
-    let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
-    let asked = terminal.until(ASKED);
-    assert!(
-        asked.contains("\x1b[31m- two\x1b[0m") && asked.contains("\x1b[32m+ zwei\x1b[0m"),
-        "{asked:?}"
-    );
-    terminal.type_in("n");
-    terminal.check_end("refusing a change", 0);
+    for (columns, what) in [
+        (80, "refusing a change"),
+        (200, "refusing a change at 200 columns"),
+    ] {
+        let mut terminal = Terminal::run(&home, columns, &["send", &id, prompt]);
+        let asked = terminal.until(ASKED);
+        assert!(
+            asked.contains("\x1b[31m- two\x1b[0m") && asked.contains("\x1b[32m+ zwei\x1b[0m"),
+            "{asked:?}"
+        );
+        terminal.type_in("n");
+        terminal.check_end(what, 0);
+    }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
     // What is too long to be shown is read in the pager.
     let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
@@ -345,6 +350,8 @@ fn ctrl_d_leaves_the_question_open() {
         terminal.type_in(typed);
         let shown = terminal.exits(code).replace('\r', "");
         assert_eq!(commands(&shown), [&answer], "{arguments:?}: {shown}");
+        // Leaving a chat is no failure.
+        assert_eq!(shown.contains("error: "), code != 0, "{arguments:?}: {shown}");
         let open = home.shown(&id)["interrupts"].clone();
         assert_eq!(open.as_array().unwrap().len(), 1, "{arguments:?}: {shown}");
         if arguments[0] == "send" {

@@ -439,6 +439,13 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
             shared.released.notified().await;
             stop_reason = "cancelled";
         }
+        "work" => {
+            let call = json!({"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Run the tests",
+                "status": "in_progress"});
+            shared.emit(&json!({"type": "update", "turnId": "turn-1", "update": call}));
+            shared.released.notified().await;
+            stop_reason = "cancelled";
+        }
         "think" => {
             let content = json!({"type": "text", "text": "deep\u{1b}[2J\u{9b}31m thought\n"});
             let thought = json!({"sessionUpdate": "agent_thought_chunk", "content": content});
@@ -470,7 +477,8 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
     raw(&turn.to_string())
 }
 
-fn turn(stop_reason: &str, failure: &Value) -> Value {
+/// The result of a turn.
+pub(crate) fn turn(stop_reason: &str, failure: &Value) -> Value {
     json!({"turnId": "turn-1", "stopReason": stop_reason, "failure": failure, "upstreamId": "up-1"})
 }
 

@@ -61,14 +61,20 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn check_answer(&mut self, line: &str) -> String {
         self.enter(line);
-        let mut screen = Screen::new(80);
+        self.check_before_line(&format!("chat, after {line}"), 80)
+    }
+
+    /// Checks what a person sees from here on before a chat asks for the next line; see [`check_seen`].
+    #[track_caller]
+    pub(crate) fn check_before_line(&mut self, what: &str, columns: usize) -> String {
+        let mut screen = Screen::new(columns);
         screen.take(self.until(MARK).as_bytes());
         let seen = screen.text();
         let lines = seen
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with(MARK.trim_end()));
         let seen = lines.collect::<Vec<_>>().join("\n");
-        check_seen(&format!("chat, after {line}"), &seen);
+        check_seen(what, &seen);
         seen
     }
 
@@ -271,6 +277,32 @@ fn a_plan_and_what_was_used_are_shown() {
     assert_eq!(code, Some(0), "{seen}");
     check_seen("send with a thought, a plan and a cost", &seen);
     assert!(seen.contains("12% (25k of 200k tokens) · $0.42"), "{seen}");
+}
+
+/// The time shows that it has not stopped.
+#[test]
+fn a_tool_that_runs_is_shown_with_the_time() {
+    let stub = Stub::start();
+    let mut send = super::sessionctl(&stub.home(), &["send", ID, "work"]);
+    let mut terminal = Terminal::of(80, send.env("NO_COLOR", "1"));
+    for seconds in ["0s", "1s"] {
+        terminal.until(&format!("{seconds} Run the tests"));
+    }
+    terminal.type_in(CTRL_C);
+    let (seen, code) = terminal.seen();
+    assert_eq!(code, Some(1), "{seen}");
+    // The line of the spinner stays where the terminal echoes the key behind it.
+    let told = seen.lines().filter(|line| !line.ends_with("1s Run the tests"));
+    check_seen(
+        "send, cancelled while a tool runs",
+        &told.collect::<Vec<_>>().join("\n"),
+    );
+    // So is an agent that does nothing which can be shown.
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", "--new", "[[hang]]"]);
+    terminal.until("1s waiting for the agent");
+    terminal.type_in(CTRL_C);
+    terminal.exits(1);
 }
 
 /// The thoughts go to the terminal, whatever becomes of the answer.

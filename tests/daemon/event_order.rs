@@ -1,7 +1,7 @@
 //! The order of a conversation's events: a cause is reported before its effects.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::event::Event;
+use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::method::Edit;
 use bridge_protocol::raw::PromptContent;
 use serde_json::json;
@@ -100,4 +100,43 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
     ];
     let order = order.map(at);
     assert!(order.is_sorted(), "{told:?}");
+}
+
+/// A prompt that is sent before the answer to a change is about the history after it.
+#[tokio::test]
+async fn a_fork_in_place_and_an_undo_are_reported_before_the_turn_that_follows() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let at = app.checkpoints(id).await[1].id.as_str().to_owned();
+    for (method, params, event) in [
+        (
+            "conversation/fork",
+            json!({"conversationId": id, "inPlace": true, "at": at}),
+            "forked",
+        ),
+        ("conversation/undo", json!({"conversationId": id}), "undone"),
+    ] {
+        let mut events = app.events(id).await;
+        let mut client = daemon.raw().await;
+        let change = client.send(method, params).await;
+        let prompt = json!({"conversationId": id, "prompt": "next", "onBusy": "queue"});
+        let prompt = client.send("conversation/prompt", prompt).await;
+        let told = events.turn().await;
+        for call in [change, prompt] {
+            assert!(client.answer(call).await["error"].is_null(), "{method}");
+        }
+        let kinds: Vec<_> = told.iter().map(|envelope| envelope.event.kind()).collect();
+        let at = |kind: &str| kinds.iter().position(|told| *told == kind);
+        assert!(
+            at(event).is_some() && at(event) < at("promptAccepted"),
+            "{method}: {kinds:?}"
+        );
+        // Of the turn itself nothing comes before it.
+        let of_turn =
+            |envelope: &EventEnvelope| matches!(&envelope.event, Event::Update { turn_id: Some(_), .. });
+        let first = told.iter().position(of_turn);
+        assert!(at("promptAccepted") < first, "{method}: {kinds:?}");
+    }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Terminal {
     settings: Termios,
     shown: String,
     display: Screen,
+    /// Whether it answers questions of the program, such as where its cursor is.
+    answers: bool,
 }
 
 impl Terminal {
@@ -75,7 +77,14 @@ impl Terminal {
             settings,
             shown: String::new(),
             display: Screen::new(usize::from(columns)),
+            answers: true,
         }
+    }
+
+    /// The same terminal, which answers no question of the program.
+    pub(crate) fn silent(mut self) -> Self {
+        self.answers = false;
+        self
     }
 
     /// Reads on until these words are shown, and gives everything up to them; what was given once is not
@@ -154,7 +163,9 @@ impl Terminal {
             Ok(0) => false,
             Ok(count) => {
                 let answers = self.display.take(&bytes[..count]);
-                self.type_in(&answers);
+                if self.answers {
+                    self.type_in(&answers);
+                }
                 self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
                 true
             }

@@ -1,13 +1,10 @@
 //! `chat`: a conversation at a terminal, prompt after prompt.
 //!
-//! It owns the line that is typed: its history, and the commands that begin with a slash. Turns are followed by `turn`.
+//! It owns what a typed line means: a prompt, or a command that begins with a slash. Lines are read by `lines`, and turns followed
+//! by `turn`.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fs::{OpenOptions, Permissions};
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,16 +14,13 @@ use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use clap::Args;
-use reedline::{
-    EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
-    ValidationResult, Validator, default_emacs_keybindings,
-};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::continuing::refused;
 use super::edit::{opened, place, replaced};
 use super::files;
+use super::lines::{Lines, Typed};
 use super::send::finish;
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
@@ -39,13 +33,6 @@ use crate::cli::output::{Output, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::{args, keyboard, words};
-use crate::paths::ownership::NO_LINK;
-
-/// Lines that are kept in the history file.
-const HISTORY_LINES: usize = 1_000;
-
-/// The history file, in the data folder.
-const HISTORY_FILE: &str = "chat-history";
 
 /// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
@@ -119,7 +106,7 @@ pub(in crate::cli) async fn chat_in(
         conversation,
     };
     keyboard::end_with_terminal();
-    let mut editor = editor(context)?;
+    let mut lines = Lines::new(context)?;
     context.warn_of_echo(&room.daemon, &room.conversation).await?;
     if !room.enter(context).await? {
         return Ok(Exit::Done);
@@ -127,26 +114,18 @@ pub(in crate::cli) async fn chat_in(
     context
         .output
         .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
-    let mark = Mark(context.output.note_look.sign("› ", "> "));
     let mut is_leaving = false;
     loop {
-        let typed = editor.read_line(&mark);
-        let typed = typed
-            .map_err(|error| Problem::new(Exit::Failed, format!("could not read the terminal: {error}")))?;
-        let text = match typed {
-            Signal::Success(text) => text.replace("\\\n", "\n"),
-            Signal::CtrlC if !is_leaving => {
+        let text = match lines.next(context.output).await? {
+            Typed::Text(text) => text,
+            Typed::Interrupt if !is_leaving => {
                 is_leaving = true;
                 context.output.aside("Ctrl-C again, or Ctrl-D, leaves")?;
                 continue;
             }
-            Signal::CtrlC | Signal::CtrlD => return Ok(Exit::Done),
-            _ => continue,
+            Typed::Interrupt | Typed::End => return Ok(Exit::Done),
         };
         is_leaving = false;
-        if let Err(error) = editor.sync_history() {
-            tracing::debug!(%error, "the history cannot be written");
-        }
         if text.trim().is_empty() {
             continue;
         }
@@ -185,7 +164,7 @@ impl Room {
             .first()
         {
             let mark = look.sign("›", ">");
-            let prompt = one_line(&last.prompt);
+            let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
             context.output.aside(&cut(&prompt, columns, look))?;
             context
@@ -212,8 +191,9 @@ impl Room {
             drop(talk);
             // What comes next is typed in a shell.
             context.output.chat = None;
-            if let Err(problem) = ended {
-                context.output.problem(&problem);
+            if let Err(Problem { message, hint, .. }) = ended {
+                let said: Vec<String> = message.into_iter().chain(hint).collect();
+                context.output.aside(&said.join(": "))?;
             }
             return Ok(false);
         }
@@ -410,7 +390,7 @@ impl Room {
         let columns = look.columns.unwrap_or(80);
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
-            let line = format!("{:>4}  {}", turn.step, one_line(&turn.prompt));
+            let line = format!("{:>4}  {}", turn.step, one_line(&files::spoken(&turn.prompt)));
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
@@ -504,75 +484,6 @@ async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
     match arguments.command {
         Some(command) => Box::pin(command.run(context)).await.map(drop),
         None => Ok(()),
-    }
-}
-
-fn editor(context: &mut Context<'_>) -> Outcome<Reedline> {
-    let editor = Reedline::create()
-        .with_ansi_colors(context.output.note_look.coloured)
-        .use_bracketed_paste(true)
-        .with_validator(Box::new(Backslash))
-        .with_history_exclusion_prefix(Some(" ".to_owned()))
-        .with_edit_mode(Box::new(Emacs::new(default_emacs_keybindings())) as Box<dyn EditMode>);
-    let file = context.reach.paths.data.join(HISTORY_FILE);
-    match history(&file) {
-        Ok(history) => Ok(editor.with_history(Box::new(history))),
-        Err(error) => {
-            context
-                .output
-                .aside(&format!("typed lines are not kept: {}: {error}", file.display()))?;
-            Ok(editor)
-        }
-    }
-}
-
-/// The typed lines of earlier chats, in a file that only its owner can read.
-fn history(file: &Path) -> Result<FileBackedHistory, String> {
-    let opened = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(NO_LINK)
-        .open(file);
-    let own = opened.and_then(|opened| opened.set_permissions(Permissions::from_mode(0o600)));
-    own.map_err(|error| error.to_string())?;
-    FileBackedHistory::with_file(HISTORY_LINES, file.to_owned()).map_err(|error| error.to_string())
-}
-
-/// A line that ends with a backslash continues on the next one.
-struct Backslash;
-
-impl Validator for Backslash {
-    fn validate(&self, line: &str) -> ValidationResult {
-        match line.ends_with('\\') {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Complete,
-        }
-    }
-}
-
-/// What stands before the line.
-struct Mark(&'static str);
-
-impl Prompt for Mark {
-    fn render_prompt_left(&self) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn render_prompt_right(&self) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
-        self.0.into()
-    }
-
-    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
-        "  ".into()
-    }
-
-    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
-        format!("search: {} ", search.term).into()
     }
 }
 

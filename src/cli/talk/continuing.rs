@@ -301,7 +301,7 @@ fn report(
     detail: Option<String>,
 ) -> Outcome {
     if context.output.json {
-        let mut object = json!({"conversationId": conversation.id, "did": did});
+        let mut object = json!({"type": "result", "conversationId": conversation.id, "did": did});
         if let Some(at) = at {
             object["at"] = json!(bridge_protocol::time::text(at));
         }

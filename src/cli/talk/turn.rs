@@ -26,6 +26,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
+use super::files;
 use super::keys::Person;
 use super::screen::Screen;
 use crate::cli::commands::Context;
@@ -118,6 +119,8 @@ pub(super) struct Talk<'a> {
     queued: usize,
     /// Whether the last turn is still to be shown, because none runs.
     recalls: Option<bool>,
+    /// The conversation before this prompt, if a turn waits for its limit there, or for a time.
+    waiting: Option<Conversation>,
 }
 
 /// What is known of the turn that is followed.
@@ -241,6 +244,7 @@ impl<'a> Talk<'a> {
             after: None,
             queued: 0,
             recalls: None,
+            waiting: None,
         })
     }
 
@@ -268,12 +272,11 @@ impl<'a> Talk<'a> {
             let ended = self.attempt(&start, &mut own).await;
             self.quiet();
             match ended {
-                // What a daemon refuses because it stops is its answer; only a lost connection is no answer.
-                Err(problem)
-                    if problem.exit == Exit::NoDaemon
-                        && problem.kind().is_none()
-                        && deaths < DEATHS_LIMIT =>
-                {
+                // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
+                Err(problem) if problem == Problem::connection_lost() => {
+                    if deaths == DEATHS_LIMIT {
+                        return Err(problem);
+                    }
                     deaths += 1;
                     if !self.reconnect(&start, problem).await? {
                         return Ok(None);
@@ -281,7 +284,7 @@ impl<'a> Talk<'a> {
                 }
                 // It was continued by another client, or ended otherwise meanwhile.
                 Err(problem) if problem.exit == Exit::Busy && cut.is_some() => return Ok(cut),
-                Err(problem) => return Err(problem),
+                Err(problem) => return Err(self.left_behind(problem, &start, &own)),
                 Ok(ended) => {
                     let next = self.next(&start, ended.as_ref(), deaths > 0).await?;
                     cut = ended.or(cut);
@@ -440,7 +443,7 @@ impl<'a> Talk<'a> {
             ended = turn.or(ended);
             self.edited = edited.or(self.edited.take());
             if json {
-                self.screen.raw(&raw)?;
+                self.screen.result(&raw)?;
             }
         }
         if json {
@@ -451,7 +454,36 @@ impl<'a> Talk<'a> {
             self.resumed(resumed)?;
         }
         self.screen.usage_line()?;
+        if let Some(waiting) = self.waiting.take() {
+            self.given_up(daemon, &waiting).await?;
+        }
         Ok(ended)
+    }
+
+    /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
+    async fn given_up(&mut self, daemon: &Daemon, waiting: &Conversation) -> Outcome {
+        // What cannot be read now can be seen later.
+        let Ok(now) = daemon.call(method::GetConversation::of(self.id)).await else {
+            return Ok(());
+        };
+        if now.conversation.cut_short || now.conversation.continuation.is_some() {
+            return Ok(());
+        }
+        let clock = Clock::here();
+        let scheduled = waiting.continuation.as_ref().map(|it| clock.moment(it.at));
+        let what = match (waiting.cut_short, scheduled) {
+            (true, Some(at)) => format!(
+                "the interrupted turn is given up and will not continue at {at}: this prompt was answered first"
+            ),
+            (true, None) => "the interrupted turn is given up: this prompt was answered first".to_owned(),
+            (false, Some(at)) => {
+                format!(
+                    "the prompt that was scheduled for {at} will not be sent: this prompt was answered first"
+                )
+            }
+            (false, None) => return Ok(()),
+        };
+        self.screen.aside(&what)
     }
 
     /// The problem of a user who does not wait for the end.
@@ -461,6 +493,21 @@ impl<'a> Talk<'a> {
         Problem::new(Exit::Failed, "left before the turn ended").hint(format!(
             "the daemon continues it; follow it with: sessionctl attach {id}"
         ))
+    }
+
+    /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
+    fn left_behind(&self, problem: Problem, start: &Start, own: &OwnTurn) -> Problem {
+        let is_unanswered = problem.exit == Exit::NoDaemon && problem.kind().is_none();
+        let Some(hint) = problem.hint.clone().filter(|_| is_unanswered) else {
+            return problem;
+        };
+        let why = match (&own.id, start.method()) {
+            (Some(_), _) => "the turn continues when the daemon does; to follow it",
+            (None, Some(_)) => "to see whether the turn has begun",
+            (None, None) => "to follow it again",
+        };
+        let id = words::short_id(self.id);
+        problem.hint(format!("{hint}; {why}: sessionctl attach {id}"))
     }
 
     /// Leaves the terminal as it was found.
@@ -583,6 +630,12 @@ impl<'a> Talk<'a> {
             Some(_) => own.has_ended = !is_own,
         }
         self.folder.clone_from(&conversation.cwd);
+        if matches!(start, Start::Prompt(_)) && own.id.is_none() {
+            let is_limited = conversation.cut_short && conversation.limit.is_some();
+            let waits = is_limited || conversation.continuation.is_some();
+            // A turn that runs may be what continues it.
+            self.waiting = Some(conversation.clone()).filter(|_| waits && running.is_none());
+        }
         if *gap && is_own {
             self.screen.aside("some of the output was missed")?;
         }
@@ -663,7 +716,7 @@ impl<'a> Talk<'a> {
     }
 
     fn prompt(&mut self, prompt: &str) -> Outcome {
-        let prompt = one_line(prompt);
+        let prompt = one_line(&files::spoken(prompt));
         match words::own_prompt(&prompt) {
             Some(own) => self.screen.styled(DIM, &own),
             None => self.screen.styled(STRONG, &format!("> {prompt}")),

@@ -132,7 +132,7 @@ impl Talk<'_> {
     pub(super) fn stays_open(&self, exit: Exit) -> Problem {
         let id = words::short_id(self.id);
         Problem::new(exit, "the question stays open, and nothing was answered")
-            .hint(format!("sessionctl answer {id}; it asks the question again"))
+            .hint(format!("sessionctl answer {id} (it asks the question again)"))
     }
 
     /// Shows text in the pager, and asks again after it.
