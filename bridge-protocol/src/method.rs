@@ -116,8 +116,8 @@ macro_rules! method {
             @scope ($($scope)?) $head
             [$($error,)* NotFound, Ambiguous, Busy, Unsupported, TranscriptDamaged, StoreFailed]
             {
-                /// The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id
-                /// begins so. Either this or `conversationId`.
+                /// The session, by the agent's own id, or the first 6 or more characters of it if no other session's id
+                /// starts so. Either this or `conversationId`.
                 upstream_id: Option<$crate::id::UpstreamId>,
                 /// The conversation. Either this or `upstreamId`.
                 conversation_id: Option<$crate::id::ConversationRef>,

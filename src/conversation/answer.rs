@@ -153,7 +153,8 @@ pub enum Answer {
     Deleted(DeleteAnswer),
     /// Nothing to say.
     Done,
-    /// An answer as it is kept: what an earlier call with the same key was answered, or what no conversation's task answers.
+    /// An answer as JSON: the stored answer of an earlier call with the same key, or the answer of a call that was carried out
+    /// outside a conversation's task.
     Kept(RawJson),
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bridge_protocol::conversation::Limit;
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, CheckpointId, ConversationId};
+use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 use jiff::Timestamp;
 use tokio::task::JoinError;
 
@@ -63,16 +63,18 @@ pub enum ConversationError {
         /// What it fits; only some if there are many.
         candidates: Vec<Candidate>,
     },
-    /// What a user typed begins the ids of several transcripts.
+    /// The ids of several transcripts start with what a user typed.
     #[error(
-        "\"{name}\" begins the ids of {} transcripts: {}; use more of the id",
-        candidates.len(), titles(candidates)
+        "\"{name}\" matches {count} transcripts: {}{}; give more characters",
+        titles(candidates), if candidates.len() < *count { ", …" } else { "" }
     )]
     AmbiguousTranscript {
         /// What was given.
         name: String,
-        /// Whose ids begin so.
+        /// Which transcripts; only some if there are many.
         candidates: Vec<Candidate>,
+        /// How many there are.
+        count: usize,
     },
     /// What a user typed fits no conversation.
     #[error(
@@ -82,7 +84,7 @@ pub enum ConversationError {
     NoConversation {
         /// What was given.
         name: String,
-        /// The transcripts whose ids begin so: each can be adopted.
+        /// The transcripts whose ids start so: each can be adopted; only some if there are many.
         transcripts: Vec<Candidate>,
     },
     /// Several agents have a transcript of this id.
@@ -200,6 +202,14 @@ pub enum ConversationError {
     OfConversation {
         /// Which.
         id: ConversationId,
+        /// Why.
+        error: Box<ConversationError>,
+    },
+    /// What is wrong with a session that the caller named by the first characters of its id.
+    #[error("{error}")]
+    OfSession {
+        /// Its whole id.
+        id: UpstreamId,
         /// Why.
         error: Box<ConversationError>,
     },

@@ -511,6 +511,21 @@ impl Registry {
         self.tasks.wait().await;
     }
 
+    /// Waits for work on other threads, until the daemon stops: a disk that does not respond must not hold up a stop.
+    ///
+    /// # Errors
+    /// Those of the work; [`ConversationError::ShuttingDown`].
+    pub async fn until_stop<T>(
+        &self,
+        work: impl Future<Output = Result<T, ConversationError>>,
+    ) -> Result<T, ConversationError> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.stop.cancelled() => Err(ConversationError::ShuttingDown),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {
         // The map is whole after any panic: each change to it is one call.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)

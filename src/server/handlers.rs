@@ -224,8 +224,8 @@ impl Daemon {
             return work().await;
         }
         let start = || {
-            let work = work();
-            async move { write(&work.await?) }
+            let (registry, work) = (Arc::clone(&self.registry), work());
+            async move { write(&registry.until_stop(work).await?) }
         };
         read(&self.registry.once(of, request, start).await?)
     }

@@ -13,7 +13,7 @@ use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::apply::{self, ConversationHeader, RequestKey};
+use super::apply::{self, ConversationHeader, RequestKey, UpstreamOwner};
 use super::error::{Lookup, LostPart, StoreError};
 use super::keyspace::{Keyspace, Space};
 use super::packed;
@@ -157,6 +157,20 @@ impl Shared {
             None => apply::upstream_prefix(upstream_id),
         };
         Ok(owner_ids(&keyspace, &prefix)?.into_iter().collect())
+    }
+
+    pub(super) fn sessions_with_prefix(
+        &self,
+        prefix: &str,
+        root: Option<&TranscriptRoot>,
+    ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
+        let keyspace = self.keyspace();
+        let _snapshot = self.snapshot();
+        let found = owners_with(&keyspace, prefix.as_bytes())?;
+        let found = found
+            .into_iter()
+            .filter(|owner| root.is_none_or(|root| owner.root == *root));
+        Ok(found.map(|owner| (owner.upstream_id, owner.id)).collect())
     }
 
     pub(super) fn recent_page(
@@ -351,17 +365,21 @@ fn header(keyspace: &Keyspace, id: ConversationId) -> Result<Option<Conversation
 }
 
 fn owner_ids(keyspace: &Keyspace, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
-    let owner = packed::page(
+    let owners = owners_with(keyspace, prefix)?;
+    Ok(owners.into_iter().map(|owner| owner.id).collect())
+}
+
+fn owners_with(keyspace: &Keyspace, prefix: &[u8]) -> Result<Vec<UpstreamOwner>, StoreError> {
+    let owners = packed::page(
         keyspace,
         Space::Upstream,
         Bound::Included(prefix),
         prefix,
         OWNERS_LIMIT,
     )?;
-    Ok(owner
-        .iter()
+    let owners = owners.iter();
+    Ok(owners
         .filter_map(|(key, _)| apply::read_upstream_key(key))
-        .map(|owner| owner.id)
         .collect())
 }
 

@@ -252,6 +252,19 @@ impl Store {
         self.reporting(self.shared.owners(upstream_id, root))
     }
 
+    /// Returns the upstream ids that start with this text, under one root or under any, each with a conversation that has or had
+    /// it.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn sessions_with_prefix(
+        &self,
+        prefix: &str,
+        root: Option<&TranscriptRoot>,
+    ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
+        self.reporting(self.shared.sessions_with_prefix(prefix, root))
+    }
+
     /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
     /// the cursor, if given.
     ///

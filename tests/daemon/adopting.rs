@@ -163,7 +163,7 @@ async fn the_beginning_of_an_id_is_enough() {
         adopt(&app, json!({"upstreamId": "alike-"})).await,
         ErrorKind::Ambiguous,
     );
-    let found: Vec<Value> = several.details["candidates"].read().unwrap();
+    let found: Vec<Value> = several.details["transcripts"].read().unwrap();
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[0], json!({"id": "alike-1", "title": "one"}));
     // Whoever looks for a conversation by it learns that it can be adopted.
@@ -183,6 +183,62 @@ async fn the_beginning_of_an_id_is_enough() {
     );
     let few = adopt(&app, json!({"upstreamId": &id[..5]})).await;
     assert_eq!(few.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+/// Whatever has happened to its folder and its transcript meanwhile.
+#[tokio::test]
+async fn the_beginning_of_an_id_leads_to_the_conversation_that_has_the_session() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let folder = home.folder_named("removed");
+    let id = app.begun(&folder, &["one"]).await;
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    let short = json!({"upstreamId": &head.as_str()[..8]});
+    let transcript = home.transcript(head.as_str()).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(adopt(&app, short.clone()).await.unwrap().id, id);
+    fs::write(&transcript, "@@@\n").unwrap();
+    assert_eq!(adopt(&app, short.clone()).await.unwrap().id, id);
+    fs::remove_file(&transcript).unwrap();
+    assert_eq!(adopt(&app, short).await.unwrap().id, id);
+}
+
+/// An error about a session that was named by the beginning of its id has the whole id, for the command that helps.
+#[tokio::test]
+async fn the_error_about_a_session_has_its_whole_id() {
+    let home = Home::new();
+    let silent = "{\"type\":\"mode\",\"mode\":\"default\"}\n";
+    put(&home, "silent-session", "-a", silent);
+    let (_daemon, app) = home.opened().await;
+    for (name, whole) in [
+        ("silent-", json!("silent-session")),
+        ("silent-session", Value::Null),
+    ] {
+        let error = refused(
+            adopt(&app, json!({"upstreamId": name})).await,
+            ErrorKind::TranscriptDamaged,
+        );
+        assert_eq!(error.detail("upstreamId"), whole, "{name}");
+    }
+}
+
+/// Of many transcripts some are named, and how many there are.
+#[tokio::test]
+async fn an_id_that_begins_many_others_is_refused_with_their_number() {
+    let home = Home::new();
+    for number in 10..30 {
+        let text = "{\"type\":\"user\",\"uuid\":\"u1\",\"message\":{\"role\":\"user\",\"content\":\"x\"}}\n";
+        put(&home, &format!("alike-{number}"), "-a", text);
+    }
+    let (_daemon, app) = home.opened().await;
+    for method in ["conversation/adopt", "transcript/check"] {
+        let several = app.call(method, json!({"upstreamId": "alike-"})).await;
+        let several = refused(several, ErrorKind::Ambiguous);
+        let found: Vec<Value> = several.details["transcripts"].read().unwrap();
+        assert_eq!(found.len(), 16, "{found:?}");
+        assert!(several.message.contains("20 transcripts"), "{}", several.message);
+    }
 }
 
 #[tokio::test]

@@ -53,6 +53,47 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
     home.transcript(id).unwrap()
 }
 
+/// The first characters of an id name a session whose transcript is missing, and never another session in its place.
+#[tokio::test]
+async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    let (head, short) = (head.as_str(), json!({"upstreamId": &head.as_str()[..8]}));
+    let path = transcript(&home, head);
+    assert_eq!(keep(&app, short.clone()).await.unwrap().kept.len(), 1);
+    for is_held in [true, false] {
+        if !is_held {
+            app.ask("conversation/delete", id).await;
+        }
+        fs::remove_file(&path).unwrap();
+        assert_eq!(keep(&app, short.clone()).await.unwrap().kept.len(), 1);
+        let restored = restore(&app, short.clone()).await.unwrap().restored;
+        assert_eq!(restored, [path.to_str().unwrap()]);
+    }
+
+    let other = format!("{}-other", &head[..8]);
+    fs::rename(&path, path.with_file_name(format!("{other}.jsonl"))).unwrap();
+    for method in [
+        "transcript/restore",
+        "transcript/keep",
+        "transcript/check",
+        "conversation/adopt",
+    ] {
+        // Its words have the beginning of the id, which differs each time.
+        let error = app.call(method, short.clone()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Ambiguous);
+        let found: Vec<Value> = error.details["transcripts"].read().unwrap();
+        let mut ids: Vec<&str> = found.iter().map(|one| one["id"].as_str().unwrap()).collect();
+        ids.sort_unstable();
+        let mut expected = [head, &other];
+        expected.sort_unstable();
+        assert_eq!(ids, expected, "{method}");
+    }
+}
+
 /// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied
 /// yet.
 #[tokio::test]

@@ -61,6 +61,21 @@ fn take_out(path: &Path, text: &str) {
     fs::write(path, kept.join("\n") + "\n").unwrap();
 }
 
+/// The answer is the same by the first characters of the id too, although the transcript was deleted since.
+#[tokio::test]
+async fn a_repair_is_repeated_by_the_beginning_of_an_id_that_has_no_transcript_any_more() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (old, path) = head(&home, &app, id).await;
+    tear(&home, old.as_str(), "echo: one");
+    let repair = json!({"upstreamId": &old.as_str()[..8], "repair": true, "requestId": "r1"});
+    let first = app.call("transcript/check", repair.clone()).await.unwrap();
+    assert!(first["repaired"].is_string(), "{first}");
+    fs::remove_file(path).unwrap();
+    assert_eq!(app.call("transcript/check", repair).await.unwrap(), first);
+}
+
 /// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the
 /// conversation goes on with all that is left, over a kill too.
 #[tokio::test]

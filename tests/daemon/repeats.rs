@@ -444,6 +444,37 @@ async fn files_are_written_restored_and_deleted_once() {
     refused(app.call("transcript/forget", unkeyed).await, ErrorKind::NotFound);
 }
 
+/// A call goes on without its client, and whoever repeats it gets its answer.
+#[tokio::test]
+async fn a_client_may_leave_right_after_its_call() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    let file = home.path().join("exported.json");
+    let calls = [
+        ("transcript/keep", json!({"conversationId": id})),
+        ("transcript/keep", json!({"upstreamId": &head.as_str()[..8]})),
+        ("transcript/restore", json!({"conversationId": id})),
+        ("transcript/restore", json!({"upstreamId": &head.as_str()[..8]})),
+        ("conversation/export", json!({"conversationId": id, "path": file})),
+        ("conversation/adopt", json!({"upstreamId": &head.as_str()[..8]})),
+        ("conversation/new", json!({"cwd": home.project(), "open": true})),
+        ("conversation/resume", json!({"conversationId": id})),
+        ("conversation/close", json!({"conversationId": id})),
+    ];
+    for (number, (method, mut params)) in calls.into_iter().enumerate() {
+        params["requestId"] = json!(format!("r{number}"));
+        let mut raw = daemon.raw().await;
+        raw.send(method, params.clone()).await;
+        drop(raw);
+        let answer = app.call(method, params.clone()).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{method}: {error:?}"));
+        assert_eq!(app.call(method, params).await.unwrap(), answer, "{method}");
+    }
+}
+
 /// What changes nothing takes a request id, and is carried out each time.
 #[tokio::test]
 async fn what_only_reads_is_not_remembered() {

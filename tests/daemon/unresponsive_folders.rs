@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::turn::StopReason;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::home::{Daemon, Home};
@@ -183,4 +184,58 @@ async fn a_mark_that_cannot_be_read_now_is_not_taken_for_damaged() {
     let fidelity = serde_json::from_value::<Fidelity>(resumed["resumed"]["fidelity"].clone());
     assert_eq!(fidelity.unwrap(), Fidelity::Full, "{resumed}");
     assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
+/// A name that matches nothing is looked for among the transcripts, and waits for no backup that is being made.
+#[tokio::test]
+async fn a_name_that_matches_nothing_waits_for_no_backup() {
+    let home = Home::new();
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    app.close(id).await;
+    app.ask("transcript/keep", id).await;
+    let kept = home.data().join("kept");
+    let mount = Mount::over(&daemon, &kept);
+    let mut raw = daemon.raw().await;
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(raw.send("transcript/keep", json!({"conversationId": id})).await);
+    }
+    let refusal = Refusal(1001, "notFound", false);
+    let name = json!({"name": "no-such-title"});
+    raw.refused("conversation/resolve", name, refusal).await;
+    mount.fail();
+    for id in waiting {
+        raw.answer(id).await;
+    }
+    unmount(&daemon, &kept);
+}
+
+/// What was asked for with a request id waits for a folder like any other call, and no stop waits for it.
+#[tokio::test]
+async fn a_stop_waits_for_no_call_that_waits_for_a_folder() {
+    for method in ["transcript/keep", "transcript/restore", "conversation/export"] {
+        let home = Home::new();
+        let Some(daemon) = start(&home) else { return };
+        let app = daemon.app().await;
+        let id = app.begun(&home.project(), &["one"]).await;
+        app.close(id).await;
+        app.ask("transcript/keep", id).await;
+        let (kept, exports) = (home.data().join("kept"), home.folder_named("exports"));
+        let _mounts = [
+            Mount::over(&daemon, &kept),
+            Mount::over(&daemon, Path::new(&exports)),
+        ];
+        let mut params = json!({"conversationId": id, "requestId": "r1"});
+        if method == "conversation/export" {
+            params["path"] = json!(format!("{exports}/exported.json"));
+        }
+        let mut raw = daemon.raw().await;
+        raw.send(method, params).await;
+        // Behind it on the same connection: by its answer the call has been admitted.
+        raw.ask("daemon/status", json!({})).await;
+        daemon.signal(Signal::TERM);
+        assert!(daemon.ended().await.success(), "{method}");
+    }
 }

@@ -238,7 +238,7 @@ methods! {
     /// chain unless another conversation has them.
     "conversation/adopt" => Adopt(once) -> AdoptAnswer,
     [NotFound, Ambiguous, InvalidCwd, Unsupported, TranscriptDamaged] {
-        /// The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins so.
+        /// The session, by the agent's own id, or the first 6 or more characters of it if no other session's id starts so.
         upstream_id: UpstreamId,
         /// The agent of the session. Needed where several agents have a transcript with this id. Default: the agent that
         /// has one.
@@ -251,7 +251,8 @@ methods! {
 
     /// Writes a conversation to one file that only its owner may read. As `json`: the messages, for other programs; without
     /// a `path` the answer itself contains them, as far as an answer can. As `bundle`: what `conversation/import` reads,
-    /// with the agents' transcripts, as of the call.
+    /// with the agents' transcripts, as of the call. If the daemon is killed before it answers, the file may be there already: a
+    /// repetition with the same `requestId` and `path` is then refused with `conflict`.
     "conversation/export" => Export(conversation, once) -> ExportAnswer,
     [Busy, Unsupported, TranscriptDamaged] {
         /// What to write. Default: `json`.

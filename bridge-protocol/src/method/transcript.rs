@@ -42,8 +42,8 @@ methods! {
     }
 
     /// Copies the transcripts of a conversation's sessions, or of one session, with their side files into the daemon's data
-    /// folder, as far as they are not copied yet, and returns the size of each copy. Names nothing: copies nothing, and
-    /// returns the size of all copies together. Works even where `[keep]` is disabled.
+    /// folder, as far as they are not copied yet, and returns the size of each copy. If no
+    /// conversation and no session is named, nothing is copied, and the size of all copies together is returned. Works even where `[keep]` is disabled.
     "transcript/keep" => Keep(session, once) -> KeepAnswer, [] {}
 
     /// Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them. Existing

@@ -267,6 +267,7 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
 
 /// The same problem of a transcript that cannot be read, with what may bring it back.
 fn unreadable(problem: Problem, id: &str) -> Problem {
+    let id = &problem.detail("upstreamId").unwrap_or_else(|| id.to_owned());
     problem.hint(format!(
         "if it was backed up, move the file to another folder, then run: sessionctl archive restore {}",
         shell_word(id)

@@ -83,13 +83,23 @@ impl Registry {
             return Err(ConversationError::ShuttingDown);
         }
         check_title(adoption.title.as_deref().unwrap_or_default())?;
+        let (id, agent) = (adoption.upstream_id.clone(), adoption.agent.clone());
+        let adopt = |upstream_id| {
+            adoption.upstream_id = upstream_id;
+            self.adopt_session(adoption, request)
+        };
+        self.with_whole_id(id, agent.as_ref(), adopt).await
+    }
+
+    async fn adopt_session(
+        self: &Arc<Self>,
+        mut adoption: Adopt,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
         let entries = self.named_agents(adoption.agent.as_ref())?;
         if let Some(holder) = self.holder(&adoption)? {
             return self.adopted_before(holder, &adoption.upstream_id).await;
         }
-        adoption.upstream_id = self
-            .whole_id(adoption.upstream_id, adoption.agent.as_ref())
-            .await?;
         let given = adoption.cwd.as_deref();
         let given = given.map(|cwd| usable_folder("cwd", cwd)).transpose()?;
         let id = adoption.upstream_id.clone();
@@ -234,11 +244,20 @@ impl Registry {
         .await
     }
 
-    /// The damage of the transcript with this id, whichever program made it.
+    /// The damage of the transcript with this id, or whose id starts so, whichever program made it.
     ///
     /// # Errors
     /// When there is none, several agents have one, or it cannot be read.
     pub async fn check_transcript(
+        &self,
+        id: UpstreamId,
+        agent: Option<&AgentName>,
+    ) -> Result<CheckAnswer, ConversationError> {
+        let check = |id| self.check_session(id, agent);
+        self.with_whole_id(id, agent, check).await
+    }
+
+    async fn check_session(
         &self,
         id: UpstreamId,
         agent: Option<&AgentName>,

@@ -282,10 +282,10 @@ impl Registry {
         conversation: Option<ConversationId>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<KeepAnswer, ConversationError> {
-        let upstream = self.whole_session(upstream).await?;
         let is_total = conversation.is_none() && upstream.is_none();
+        let wanted = self.named_sessions(conversation, upstream).await?;
         // A session that no conversation has is not moved with one.
-        let holder = || self.resolve(&upstream.as_ref()?.0.as_str().into()).ok();
+        let holder = || self.resolve(&wanted.id.as_ref()?.as_str().into()).ok();
         let moved = match conversation.or_else(holder) {
             Some(id) => {
                 self.refuse_moving(id)?;
@@ -293,7 +293,6 @@ impl Registry {
             }
             None => None,
         };
-        let wanted = self.named_sessions(conversation, upstream)?;
         let services = Arc::clone(&self.services);
         let work = move || {
             let named = wanted.found(&services)?;
@@ -357,8 +356,7 @@ impl Registry {
                 "name the conversation by conversationId, or the transcript by upstreamId",
             ));
         }
-        let upstream = self.whole_session(upstream).await?;
-        let wanted = self.named_sessions(conversation, upstream)?;
+        let wanted = self.named_sessions(conversation, upstream).await?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
             let named = wanted.found(&services)?;
@@ -396,16 +394,6 @@ impl Registry {
         self.changing("transcript/restore", work).await
     }
 
-    /// A session that may be named by the beginning of its id.
-    async fn whole_session(
-        &self,
-        named: Option<(UpstreamId, Option<AgentName>)>,
-    ) -> Result<Option<(UpstreamId, Option<AgentName>)>, ConversationError> {
-        let Some((id, agent)) = named else { return Ok(None) };
-        let id = self.whole_id(id, agent.as_ref()).await?;
-        Ok(Some((id, agent)))
-    }
-
     /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
     /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
     ///
@@ -431,7 +419,7 @@ impl Registry {
     }
 
     /// The sessions that a caller means.
-    fn named_sessions(
+    async fn named_sessions(
         &self,
         conversation: Option<ConversationId>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
@@ -463,10 +451,13 @@ impl Registry {
                 }
                 Ok(Wanted { named, id: None })
             }
-            (None, Some((id, agent))) => Ok(Wanted {
-                named: self.agents_of(&id, agent.as_ref())?,
-                id: Some(id),
-            }),
+            (None, Some((id, agent))) => {
+                let id = self.complete_session_id(id, agent.as_ref()).await?;
+                Ok(Wanted {
+                    named: self.agents_of(&id, agent.as_ref())?,
+                    id: Some(id),
+                })
+            }
         }
     }
 

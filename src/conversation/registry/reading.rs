@@ -117,7 +117,7 @@ impl Registry {
     }
 
     /// Has a page of a history read, as [`reading`](Self::reading) does.
-    async fn reading_page<T: Send + 'static>(
+    pub(super) async fn reading_page<T: Send + 'static>(
         &self,
         method: &'static str,
         conversation: Option<ConversationId>,

@@ -29,7 +29,7 @@ const PATIENCE: u32 = 4;
 /// How long a reading takes when all is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pace {
-    /// A page of a history: it reads the transcript once, and notes where its records are.
+    /// A page of a history, which reads the transcript once and notes where its records are; and a look for a session by its id.
     Quick,
     /// All else: it may copy, compress and sync for a while without reading anything.
     Long,

@@ -32,13 +32,23 @@ impl Registry {
         self.carry(id, "transcript/check", call, request).await
     }
 
-    /// The same of the transcript of this id: of a conversation's head it is that conversation's repair, and of a session that no
+    /// The same of the transcript with this id, or whose id starts so: of a conversation's head it is that conversation's repair, and of a session that no
     /// conversation holds a copy is made beside it, which is nobody's either.
     ///
     /// # Errors
     /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations hold it, of which
     /// none goes on with it or several do.
     pub async fn repair_transcript(
+        self: &Arc<Self>,
+        id: UpstreamId,
+        agent: Option<&AgentName>,
+        request: Option<Request>,
+    ) -> Result<Answer, ConversationError> {
+        let repair = |id| self.repair_session(id, agent, request);
+        self.with_whole_id(id, agent, repair).await
+    }
+
+    async fn repair_session(
         self: &Arc<Self>,
         id: UpstreamId,
         agent: Option<&AgentName>,

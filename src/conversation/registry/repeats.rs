@@ -4,7 +4,8 @@
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
 //! machine of the conversation. This module handles calls that change no conversation's record. Those that change the
 //! store commit their result with the change (see [`Request::answered`]); the others, such as an export, commit it when
-//! they have one, and are carried out again if the daemon is killed before that.
+//! they have one, and are carried out again if the daemon is killed before that: an export to a path then finds its own file
+//! there, and is refused.
 
 use std::collections::HashMap;
 use std::future::Future;

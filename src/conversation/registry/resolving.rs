@@ -81,7 +81,7 @@ impl Registry {
             // What cannot be read is no reason to say more.
             [] => Err(ConversationError::NoConversation {
                 name: part.to_owned(),
-                transcripts: self.that_begin(part, None).await.unwrap_or_default(),
+                transcripts: self.transcripts_with_prefix(part).await.unwrap_or_default(),
             }),
             [(_, only)] => Ok(*only),
             several => Err(self.ambiguous(part, several.iter().map(|(_, id)| *id))),

@@ -20,6 +20,7 @@ use super::super::error::{Candidate, ConversationError};
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
 use super::Registry;
+use super::keeping::failed;
 use super::resolving::CANDIDATES_LIMIT;
 use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
@@ -101,68 +102,142 @@ impl Registry {
         made.await
     }
 
-    /// The session that a user means by the beginning of its id. What begins the id of no transcript stays as it is.
+    /// The whole id of a session that a caller names by its first characters: of a transcript, of a backup, or of a session that
+    /// a conversation has; of a session that only deleted conversations had, if there is no other. An id that matches none is
+    /// returned as it is.
     ///
     /// # Errors
-    /// When several ids begin so, or the transcripts cannot be read.
-    pub async fn whole_id(
+    /// When several match, or the transcripts or backups cannot be read.
+    pub(super) async fn complete_session_id(
         &self,
         id: UpstreamId,
         agent: Option<&AgentName>,
     ) -> Result<UpstreamId, ConversationError> {
-        if !self.services.store.owners(&id, None)?.is_empty() {
+        let store = &self.services.store;
+        if id.as_str().chars().count() < MIN_PREFIX_CHARS || !store.owners(&id, None)?.is_empty() {
             return Ok(id);
         }
-        let candidates = self.that_begin(id.as_str(), agent).await?;
-        match candidates.as_slice() {
-            [] => Ok(id),
-            [only] => Ok(UpstreamId::new(only.id.as_str())),
-            _ => Err(ConversationError::AmbiguousTranscript {
+        let services = Arc::clone(&self.services);
+        let backups = move |prefix: &str, roots: &[Listed]| -> Result<Vec<String>, ConversationError> {
+            let sessions = services.keeper.archive.sessions();
+            let mut sessions = sessions.map_err(|error| failed(&error))?;
+            sessions.retain(|session| {
+                let is_of = |root: &Listed| root.folder == session.key.root;
+                !session.is_released && session.key.upstream_id.starts_with(prefix) && roots.iter().any(is_of)
+            });
+            Ok(sessions
+                .into_iter()
+                .map(|session| session.key.upstream_id)
+                .collect())
+        };
+        let mut found = self.sessions_on_disk(id.as_str(), agent, backups).await?;
+        if found.contains_key(id.as_str()) {
+            return Ok(id);
+        }
+        let entry = agent.map(|agent| self.services.agent(agent)).transpose()?;
+        let root = entry.map(|entry| entry.transcript_root());
+        let mut of_deleted = BTreeMap::new();
+        for (session, owner) in store.sessions_with_prefix(id.as_str(), root.as_ref())? {
+            let (found, title) = match self.salvaged(owner) {
+                Ok(held) => (&mut found, held.record.title),
+                Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {
+                    (&mut of_deleted, String::new())
+                }
+                Err(error) => return Err(error),
+            };
+            found.entry(session.to_string()).or_insert(title);
+        }
+        if found.is_empty() {
+            found = of_deleted;
+        }
+        match found.len() {
+            0 => Ok(id),
+            1 => Ok(found.into_keys().map(UpstreamId::new).next().unwrap_or(id)),
+            count => Err(ConversationError::AmbiguousTranscript {
                 name: id.to_string(),
-                candidates,
+                candidates: candidates(found),
+                count,
             }),
         }
     }
 
-    /// The transcripts whose ids begin so, not all if there are many; only the one whose id this is, if there is one.
-    pub(super) async fn that_begin(
+    /// Acts on the session that a caller names by its id or by its first characters. An error then has the whole id.
+    ///
+    /// # Errors
+    /// Those of the action and of [`Registry::complete_session_id`].
+    pub(super) async fn with_whole_id<T, F>(
         &self,
-        beginning: &str,
+        id: UpstreamId,
         agent: Option<&AgentName>,
+        act: impl FnOnce(UpstreamId) -> F,
+    ) -> Result<T, ConversationError>
+    where
+        F: Future<Output = Result<T, ConversationError>>,
+    {
+        let whole = self.complete_session_id(id.clone(), agent).await?;
+        let acted = act(whole.clone()).await;
+        acted.map_err(|error| match whole == id {
+            true => error,
+            false => ConversationError::OfSession {
+                id: whole,
+                error: Box::new(error),
+            },
+        })
+    }
+
+    /// The transcripts whose ids start with this text, not all if there are many; only the one whose id this is, if there is one.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(super) async fn transcripts_with_prefix(
+        &self,
+        prefix: &str,
     ) -> Result<Vec<Candidate>, ConversationError> {
-        if beginning.chars().count() < MIN_PREFIX_CHARS {
+        // A part of a title is often no id, and needs no look at the disk then.
+        let is_of_id = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+        if prefix.chars().count() < MIN_PREFIX_CHARS || !prefix.chars().all(is_of_id) {
             return Ok(Vec::new());
         }
+        let no_backups = |_: &str, _: &[Listed]| Ok(Vec::new());
+        Ok(candidates(self.sessions_on_disk(prefix, None, no_backups).await?))
+    }
+
+    /// The titles of the transcripts whose ids start with this text, and of `others`; only the one whose id this is, if there is a
+    /// transcript. The others have no title here.
+    async fn sessions_on_disk(
+        &self,
+        prefix: &str,
+        agent: Option<&AgentName>,
+        others: impl FnOnce(&str, &[Listed]) -> Result<Vec<String>, ConversationError> + Send + 'static,
+    ) -> Result<BTreeMap<String, String>, ConversationError> {
         let roots = match self.listed_roots(agent) {
             Err(ConversationError::Unsupported(_)) => Vec::new(),
             roots => roots?,
         };
-        let (beginning, shelves) = (beginning.to_owned(), Arc::clone(&self.shelves));
-        self.reading("transcript/list", None, move || {
-            let has = |root: &Listed| root.format.dialect().locate(&root.folder, &beginning);
+        let (prefix, shelves) = (prefix.to_owned(), Arc::clone(&self.shelves));
+        let look = move || {
+            let has = |root: &Listed| root.format.dialect().locate(&root.folder, &prefix);
             if roots
                 .iter()
                 .any(|root| has(root).is_ok_and(|paths| !paths.is_empty()))
             {
-                return Ok(vec![Candidate {
-                    id: beginning,
-                    title: String::new(),
-                }]);
+                return Ok(BTreeMap::from([(prefix, String::new())]));
             }
+            let others = others(&prefix, &roots)?;
+            let mut found: BTreeMap<_, _> = others.into_iter().map(|id| (id, String::new())).collect();
             let mut shelves = shelves.blocking_lock_owned();
-            let mut titles = BTreeMap::new();
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 shelf.scan(&root.folder, root.format);
                 let entries = shelf.behind(None);
-                for entry in entries.filter(|entry| entry.upstream_id.starts_with(&beginning)) {
-                    titles.insert(entry.upstream_id.clone(), entry.title.clone());
+                for entry in entries.filter(|entry| entry.upstream_id.starts_with(&prefix)) {
+                    found.insert(entry.upstream_id.clone(), entry.title.clone());
                 }
             }
-            let candidates = titles.into_iter().map(|(id, title)| Candidate { id, title });
-            Ok(candidates.take(CANDIDATES_LIMIT).collect())
-        })
-        .await
+            Ok(found)
+        };
+        // As a list, it waits for no copy of a whole transcript.
+        self.reading_page("transcript/list", None, None, look).await
     }
 
     /// All transcripts as they are now. A problem with one folder is logged.
@@ -214,6 +289,12 @@ impl Registry {
         })?;
         Ok(vec![root])
     }
+}
+
+/// The first of these sessions, for an error that lists them.
+fn candidates(titles: BTreeMap<String, String>) -> Vec<Candidate> {
+    let candidates = titles.into_iter().map(|(id, title)| Candidate { id, title });
+    candidates.take(CANDIDATES_LIMIT).collect()
 }
 
 fn listed(entry: &AgentEntry) -> Option<Listed> {

@@ -26,9 +26,11 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::Ambiguous { candidates, .. } => {
             made(ErrorKind::Ambiguous).with("candidates", texts(candidates))
         }
-        ConversationError::AmbiguousName { candidates, .. }
-        | ConversationError::AmbiguousTranscript { candidates, .. } => {
+        ConversationError::AmbiguousName { candidates, .. } => {
             made(ErrorKind::Ambiguous).with("candidates", objects(candidates))
+        }
+        ConversationError::AmbiguousTranscript { candidates, .. } => {
+            made(ErrorKind::Ambiguous).with("transcripts", objects(candidates))
         }
         ConversationError::NoConversation { transcripts, .. } if transcripts.is_empty() => {
             made(ErrorKind::NotFound)
@@ -87,6 +89,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::OfConversation { id, error } => {
             bridge(error).with("conversationId", id.to_string())
         }
+        ConversationError::OfSession { id, error } => bridge(error).with("upstreamId", id.as_str()),
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
         ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
     }

@@ -43,10 +43,6 @@ handlers! {
             ));
         }
         let (registry, agent) = (&self.registry, agent.as_ref());
-        let upstream_id = match upstream_id {
-            Some(id) => Some(registry.whole_id(id, agent).await?),
-            None => None,
-        };
         let repaired = match (upstream_id, &conversation_id) {
             (Some(id), None) if repair => registry.repair_transcript(id, agent, request).await,
             (None, Some(name)) if repair => registry.repair_head(self.resolve(name)?, request).await,
