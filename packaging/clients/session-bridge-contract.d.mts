@@ -1888,10 +1888,7 @@ export interface ConversationDeleteParams {
 
 /** Parameters of `conversation/adopt`. */
 export interface ConversationAdoptParams {
-  /**
-   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
-   * so.
-   */
+  /** The session, by the agent's own id, or the first 6 or more characters of it if no other session's id starts so. */
   upstreamId: UpstreamId;
   /**
    * The agent of the session. Needed where several agents have a transcript with this id. Default: the agent that has
@@ -2033,7 +2030,9 @@ export interface ConversationMethods {
   /**
    * Writes a conversation to one file that only its owner may read. As `json`: the messages, for other programs;
    * without a `path` the answer itself contains them, as far as an answer can. As `bundle`: what
-   * `conversation/import` reads, with the agents' transcripts, as of the call.
+   * `conversation/import` reads, with the agents' transcripts, as of the call. If the daemon is killed before it
+   * answers, the file may be there already: a repetition with the same `requestId` and `path` is then refused with
+   * `conflict`.
    */
   export(params: ConversationExportParams, options?: CallOptions): Promise<ExportAnswer>;
   /**
@@ -2063,8 +2062,8 @@ export interface TranscriptListParams {
 /** Parameters of `transcript/check`. */
 export interface TranscriptCheckParams {
   /**
-   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
-   * so. Either this or `conversationId`.
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other session's id starts so.
+   * Either this or `conversationId`.
    */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
@@ -2084,8 +2083,8 @@ export interface TranscriptCheckParams {
 /** Parameters of `transcript/keep`. */
 export interface TranscriptKeepParams {
   /**
-   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
-   * so. Either this or `conversationId`.
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other session's id starts so.
+   * Either this or `conversationId`.
    */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
@@ -2103,8 +2102,8 @@ export interface TranscriptKeepParams {
 /** Parameters of `transcript/restore`. */
 export interface TranscriptRestoreParams {
   /**
-   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
-   * so. Either this or `conversationId`.
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other session's id starts so.
+   * Either this or `conversationId`.
    */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
@@ -2189,8 +2188,9 @@ export interface TranscriptMethods {
   check(params?: TranscriptCheckParams, options?: CallOptions): Promise<CheckAnswer>;
   /**
    * Copies the transcripts of a conversation's sessions, or of one session, with their side files into the daemon's
-   * data folder, as far as they are not copied yet, and returns the size of each copy. Names nothing: copies nothing,
-   * and returns the size of all copies together. Works even where `[keep]` is disabled.
+   * data folder, as far as they are not copied yet, and returns the size of each copy. If no conversation and no
+   * session is named, nothing is copied, and the size of all copies together is returned. Works even where `[keep]`
+   * is disabled.
    */
   keep(params?: TranscriptKeepParams, options?: CallOptions): Promise<KeepAnswer>;
   /**

@@ -2768,7 +2768,7 @@ class ConversationMethods:
         join the chain unless another conversation has them.
 
         `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
-        transcript's id begins so.
+        session's id starts so.
 
         `agent`: The agent of the session. Needed where several agents have a transcript with this id. Default: the
         agent that has one.
@@ -2805,7 +2805,9 @@ class ConversationMethods:
     ) -> ExportAnswer:
         """Writes a conversation to one file that only its owner may read. As `json`: the messages, for other programs;
         without a `path` the answer itself contains them, as far as an answer can. As `bundle`: what
-        `conversation/import` reads, with the agents' transcripts, as of the call.
+        `conversation/import` reads, with the agents' transcripts, as of the call. If the daemon is killed before it
+        answers, the file may be there already: a repetition with the same `requestId` and `path` is then refused with
+        `conflict`.
 
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.
@@ -2947,7 +2949,7 @@ class TranscriptMethods:
         session that no conversation has belongs to none until it is adopted.
 
         `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
-        transcript's id begins so. Either this or `conversationId`.
+        session's id starts so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
@@ -2981,11 +2983,12 @@ class TranscriptMethods:
         requestId: Optional[str] = None,
     ) -> KeepAnswer:
         """Copies the transcripts of a conversation's sessions, or of one session, with their side files into the
-        daemon's data folder, as far as they are not copied yet, and returns the size of each copy. Names nothing:
-        copies nothing, and returns the size of all copies together. Works even where `[keep]` is disabled.
+        daemon's data folder, as far as they are not copied yet, and returns the size of each copy. If no conversation
+        and no session is named, nothing is copied, and the size of all copies together is returned. Works even where
+        `[keep]` is disabled.
 
         `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
-        transcript's id begins so. Either this or `conversationId`.
+        session's id starts so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
@@ -3020,7 +3023,7 @@ class TranscriptMethods:
         session is open, its missing transcript is not restored; that is `busy`.
 
         `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
-        transcript's id begins so. Either this or `conversationId`.
+        session's id starts so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
