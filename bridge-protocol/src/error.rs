@@ -46,7 +46,7 @@ error_kinds! {
     InvalidParams = -32602,
     /// The daemon failed unexpectedly.
     InternalError = -32603,
-    /// The named object does not exist.
+    /// The named object does not exist. Of a deleted conversation `data` has `deletedAt` and `conversationId`.
     NotFound = 1001,
     /// The name matches several objects.
     Ambiguous = 1002,
@@ -68,7 +68,8 @@ error_kinds! {
     Unsupported = 1010,
     /// Every attempt to reopen the session failed: `data.attempts`.
     NotResumable = 1011,
-    /// The call contradicts the current state.
+    /// The call contradicts the current state: `data.undoId` is the folder move that has to be undone as a whole, `data.path`
+    /// a file that would have to be replaced.
     Conflict = 1012,
     /// The question is already resolved: `data.by` says by whom.
     InterruptResolved = 1013,

@@ -5,6 +5,7 @@
 //! parameters and the OpenRPC document all follow from it.
 //!
 //! - `(conversation)`: the method is about one conversation, `conversationId`.
+//! - `(session)`: the method is about one session, `upstreamId` of `agent`, or about a conversation's, `conversationId`.
 //! - `(once)`: the method changes something and takes a `requestId`.
 //! - A member that is an `Option` may be left out. So may one with `= default`: its type's default applies.
 
@@ -108,13 +109,37 @@ macro_rules! method {
             }
         }
     };
+    (
+        @scope (session $(, $scope:ident)?) $head:tt [$($error:ident),*] { $($members:tt)* } {}
+    ) => {
+        $crate::method::method! {
+            @scope ($($scope)?) $head
+            [$($error,)* NotFound, Ambiguous, Busy, Unsupported, TranscriptDamaged, StoreFailed]
+            {
+                /// The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id
+                /// begins so. Either this or `conversationId`.
+                upstream_id: Option<$crate::id::UpstreamId>,
+                /// The conversation. Either this or `upstreamId`.
+                conversation_id: Option<$crate::id::ConversationRef>,
+                /// The agent of `upstreamId`. Needed where several agents have a session with this id.
+                agent: Option<$crate::id::AgentName>,
+                $($members)*
+            }
+            {
+                fn conversation(&self) -> Option<&$crate::id::ConversationRef> {
+                    self.conversation_id.as_ref()
+                }
+            }
+        }
+    };
     (@scope (once) $head:tt [$($error:ident),*] { $($members:tt)* } { $($scoped:tt)* }) => {
         $crate::method::method! {
             @scope () $head [$($error,)* Conflict, StoreFailed]
             {
                 $($members)*
                 /// The caller's own id of this call: the same id with the same content joins the running call or returns its
-                /// result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+                /// result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256
+                /// bytes. Default: each call is carried out.
                 request_id: Option<String>,
             }
             {

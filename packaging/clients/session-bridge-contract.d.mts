@@ -1514,7 +1514,8 @@ export interface AgentAuthenticateParams {
   methodId: string;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1527,7 +1528,8 @@ export interface AgentLogoutParams {
   reset?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1561,7 +1563,8 @@ export interface ConversationNewParams {
   settings?: Settings;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1598,7 +1601,7 @@ export interface ConversationResolveParams {
    * A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more; or a part of
    * its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was last found
    * there by this method, else the newest of that folder. If several match, the error's `candidates` have the `id`
-   * and `title` of each.
+   * and `title` of each; if none does, its `transcripts` have those of the transcripts whose ids begin so.
    */
   name: string;
   /**
@@ -1626,7 +1629,8 @@ export interface ConversationUpdateParams {
   expectedRevision?: number;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1648,7 +1652,8 @@ export interface ConversationPromptParams {
   minFidelity?: Fidelity;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1668,7 +1673,8 @@ export interface ConversationContinueParams {
   cancel?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1683,7 +1689,8 @@ export interface ConversationCancelParams {
   queued?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1699,7 +1706,8 @@ export interface ConversationResumeParams {
   minFidelity?: Fidelity;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1724,7 +1732,8 @@ export interface ConversationForkParams {
   minFidelity?: Fidelity;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1741,7 +1750,8 @@ export interface ConversationEditParams {
   minFidelity?: Fidelity;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1752,7 +1762,8 @@ export interface ConversationUndoParams {
   conversationId: ConversationRef;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1767,7 +1778,8 @@ export interface ConversationMoveParams {
   dryRun?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1830,7 +1842,8 @@ export interface ConversationRespondParams {
   by?: string;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1841,7 +1854,8 @@ export interface ConversationCloseParams {
   conversationId: ConversationRef;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1852,7 +1866,8 @@ export interface ConversationResetParams {
   conversationId: ConversationRef;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1865,14 +1880,18 @@ export interface ConversationDeleteParams {
   transcripts?: TranscriptsOnDelete;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
 
 /** Parameters of `conversation/adopt`. */
 export interface ConversationAdoptParams {
-  /** The session, by the agent's own id. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so.
+   */
   upstreamId: UpstreamId;
   /**
    * The agent of the session. Needed where several agents have a transcript with this id. Default: the agent that has
@@ -1881,11 +1900,12 @@ export interface ConversationAdoptParams {
   agent?: AgentName;
   /** The folder to run in: the absolute path of an existing folder. Default: the transcript's own. */
   cwd?: string;
-  /** The title. Default: the transcript's own. */
+  /** The title. Default: that of a deleted conversation that had the session, else the transcript's own. */
   title?: string;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -1903,6 +1923,12 @@ export interface ConversationExportParams {
   path?: string;
   /** Whether to include the values of MCP servers' `env` and `headers`. Default: false; `missingValues` names them. */
   secrets?: boolean;
+  /**
+   * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
+   */
+  requestId?: string;
 }
 
 /** Parameters of `conversation/import`. */
@@ -1928,7 +1954,8 @@ export interface ConversationImportParams {
   trustSettings?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -2035,9 +2062,12 @@ export interface TranscriptListParams {
 
 /** Parameters of `transcript/check`. */
 export interface TranscriptCheckParams {
-  /** The session, by the agent's own id. Either this or `conversationId`. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so. Either this or `conversationId`.
+   */
   upstreamId?: UpstreamId;
-  /** The conversation whose head to check. Either this or `upstreamId`. */
+  /** The conversation. Either this or `upstreamId`. */
   conversationId?: ConversationRef;
   /** The agent of `upstreamId`. Needed where several agents have a session with this id. */
   agent?: AgentName;
@@ -2045,29 +2075,48 @@ export interface TranscriptCheckParams {
   repair?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
 
 /** Parameters of `transcript/keep`. */
 export interface TranscriptKeepParams {
-  /** The session, by the agent's own id. Default: the sessions of `conversationId`. */
-  upstreamId?: UpstreamId;
-  /** The conversation. Default: the session `upstreamId`; without either, nothing is copied. */
-  conversationId?: ConversationRef;
-  /** The agent of `upstreamId`. Needed where several agents have a session with this id. */
-  agent?: AgentName;
-}
-
-/** Parameters of `transcript/restore`. */
-export interface TranscriptRestoreParams {
-  /** The session, by the agent's own id. Either this or `conversationId`. */
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so. Either this or `conversationId`.
+   */
   upstreamId?: UpstreamId;
   /** The conversation. Either this or `upstreamId`. */
   conversationId?: ConversationRef;
   /** The agent of `upstreamId`. Needed where several agents have a session with this id. */
   agent?: AgentName;
+  /**
+   * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
+   */
+  requestId?: string;
+}
+
+/** Parameters of `transcript/restore`. */
+export interface TranscriptRestoreParams {
+  /**
+   * The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins
+   * so. Either this or `conversationId`.
+   */
+  upstreamId?: UpstreamId;
+  /** The conversation. Either this or `upstreamId`. */
+  conversationId?: ConversationRef;
+  /** The agent of `upstreamId`. Needed where several agents have a session with this id. */
+  agent?: AgentName;
+  /**
+   * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
+   */
+  requestId?: string;
 }
 
 /** Parameters of `transcript/forget`. */
@@ -2076,6 +2125,12 @@ export interface TranscriptForgetParams {
   upstreamId: UpstreamId;
   /** The agent of the session. Needed where copies of several agents' sessions with this id are kept. */
   agent?: AgentName;
+  /**
+   * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
+   */
+  requestId?: string;
 }
 
 /** Parameters of `transcript/move`. */
@@ -2088,7 +2143,8 @@ export interface TranscriptMoveParams {
   dryRun?: boolean;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -2099,7 +2155,8 @@ export interface TranscriptUndoParams {
   undoId: string;
   /**
    * The caller's own id of this call: the same id with the same content joins the running call or returns its result,
-   * for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+   * for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not remembered. 1 to 256 bytes.
+   * Default: each call is carried out.
    */
   requestId?: string;
 }
@@ -2117,8 +2174,9 @@ export interface TranscriptMethods {
    */
   list(params?: TranscriptListParams, options?: CallOptions): Promise<TranscriptPage>;
   /**
-   * Checks a transcript for damage, and says what the damage means for a resume. Never changes the transcript itself.
-   * If the transcript is missing, its kept copy is checked; a repair restores that copy first.
+   * Checks a transcript, or that of a conversation's head, for damage, and says what the damage means for a resume.
+   * Never changes the transcript itself. If the transcript is missing, its kept copy is checked; a repair restores
+   * that copy first.
    *
    * With `repair`, writes a sound copy under a new id: lines that are not records are left out, records whose parents
    * are missing are attached to the record before them, and tool calls without results get the result that the agent
@@ -2164,7 +2222,10 @@ export interface TranscriptMethods {
 
 /** Parameters of `checkpoint/get`. */
 export interface CheckpointGetParams {
-  /** The checkpoint. */
+  /**
+   * The checkpoint. With `conversationId` also a turn of that conversation's current history as a user names it: `3`
+   * (the third), `-1` (the last), or the id of a message of it.
+   */
   checkpointId: CheckpointId;
   /** The conversation whose lineage has to contain it. Default: any. */
   conversationId?: ConversationRef;

@@ -1990,7 +1990,8 @@ class AgentMethods:
         `methodId`: One of the agent's `authMethods`, as `agent/list` reports them.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: Empty = await self._call(
             "agent/authenticate",
@@ -2017,7 +2018,8 @@ class AgentMethods:
         `reset`: Whether to clear the chains of its conversations too. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: Empty = await self._call(
             "agent/logout",
@@ -2064,7 +2066,8 @@ class ConversationMethods:
         `settings`: How to set up its sessions. Default: the agent's own settings.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ConversationAnswer = await self._call(
             "conversation/new",
@@ -2159,7 +2162,8 @@ class ConversationMethods:
         `name`: A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more;
         or a part of its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was
         last found there by this method, else the newest of that folder. If several match, the error's `candidates`
-        have the `id` and `title` of each.
+        have the `id` and `title` of each; if none does, its `transcripts` have those of the transcripts whose ids
+        begin so.
 
         `cwd`: The absolute folder that the user is in. If the conversation runs there, `.` means this conversation
         from now on. Needed for `.`.
@@ -2215,7 +2219,8 @@ class ConversationMethods:
         Default: any revision.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ConversationAnswer = await self._call(
             "conversation/update",
@@ -2255,7 +2260,8 @@ class ConversationMethods:
         `notResumable`. Default: `text`.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: TurnResult = await self._call(
             "conversation/prompt",
@@ -2295,7 +2301,8 @@ class ConversationMethods:
         `cancel`: Whether to cancel the scheduled continuation. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ContinueAnswer = await self._call(
             "conversation/continue",
@@ -2328,7 +2335,8 @@ class ConversationMethods:
         `queued`: Whether to cancel the queued turns too. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: CancelAnswer = await self._call(
             "conversation/cancel",
@@ -2358,7 +2366,8 @@ class ConversationMethods:
         `notResumable`. Default: `text`.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ResumeAnswer = await self._call(
             "conversation/resume",
@@ -2400,7 +2409,8 @@ class ConversationMethods:
         `minFidelity`: The least that the branch must have of the history. Default: `text`.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ForkAnswer = await self._call(
             "conversation/fork",
@@ -2439,7 +2449,8 @@ class ConversationMethods:
         `minFidelity`: The least that the new turn must have of the history before it. Default: `text`.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: EditAnswer = await self._call(
             "conversation/edit",
@@ -2466,7 +2477,8 @@ class ConversationMethods:
         characters or more.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: UndoAnswer = await self._call(
             "conversation/undo",
@@ -2498,7 +2510,8 @@ class ConversationMethods:
         `dryRun`: Whether to return the plan and change nothing. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: MoveAnswer = await self._call(
             "conversation/move",
@@ -2645,7 +2658,8 @@ class ConversationMethods:
         `agent`, `cancel`, `edit`, `fork`, `policy`, `reset` or `undo`. Default: `client`.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: RespondAnswer = await self._call(
             "conversation/respond",
@@ -2672,7 +2686,8 @@ class ConversationMethods:
         characters or more.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: Empty = await self._call(
             "conversation/close",
@@ -2696,7 +2711,8 @@ class ConversationMethods:
         characters or more.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ConversationAnswer = await self._call(
             "conversation/reset",
@@ -2724,7 +2740,8 @@ class ConversationMethods:
         `transcripts`: Whether to keep or delete the agents' transcripts. Default: `keep`.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: DeleteAnswer = await self._call(
             "conversation/delete",
@@ -2750,17 +2767,19 @@ class ConversationMethods:
         already has the session, returns that conversation. The sessions that it came from, as far as the files say,
         join the chain unless another conversation has them.
 
-        `upstreamId`: The session, by the agent's own id.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so.
 
         `agent`: The agent of the session. Needed where several agents have a transcript with this id. Default: the
         agent that has one.
 
         `cwd`: The folder to run in: the absolute path of an existing folder. Default: the transcript's own.
 
-        `title`: The title. Default: the transcript's own.
+        `title`: The title. Default: that of a deleted conversation that had the session, else the transcript's own.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: AdoptAnswer = await self._call(
             "conversation/adopt",
@@ -2782,6 +2801,7 @@ class ConversationMethods:
         format: Optional[ExportFormat] = None,
         path: Optional[str] = None,
         secrets: Optional[bool] = None,
+        requestId: Optional[str] = None,
     ) -> ExportAnswer:
         """Writes a conversation to one file that only its owner may read. As `json`: the messages, for other programs;
         without a `path` the answer itself contains them, as far as an answer can. As `bundle`: what
@@ -2797,6 +2817,10 @@ class ConversationMethods:
 
         `secrets`: Whether to include the values of MCP servers' `env` and `headers`. Default: false; `missingValues`
         names them.
+
+        `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ExportAnswer = await self._call(
             "conversation/export",
@@ -2805,8 +2829,9 @@ class ConversationMethods:
                 "format": format,
                 "path": path,
                 "secrets": secrets,
+                "requestId": requestId,
             },
-            False,
+            True,
         )
         return result
 
@@ -2840,7 +2865,8 @@ class ConversationMethods:
         `trustSettings`: Whether to take all of its settings. Default: false, only the model.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ImportAnswer = await self._call(
             "conversation/import",
@@ -2908,8 +2934,9 @@ class TranscriptMethods:
         repair: Optional[bool] = None,
         requestId: Optional[str] = None,
     ) -> CheckAnswer:
-        """Checks a transcript for damage, and says what the damage means for a resume. Never changes the transcript
-        itself. If the transcript is missing, its kept copy is checked; a repair restores that copy first.
+        """Checks a transcript, or that of a conversation's head, for damage, and says what the damage means for a
+        resume. Never changes the transcript itself. If the transcript is missing, its kept copy is checked; a repair
+        restores that copy first.
 
         With `repair`, writes a sound copy under a new id: lines that are not records are left out, records whose
         parents are missing are attached to the record before them, and tool calls without results get the result that
@@ -2919,16 +2946,18 @@ class TranscriptMethods:
         question that is `busy`. A session in the past of a conversation is refused with `conflict`. The copy of a
         session that no conversation has belongs to none until it is adopted.
 
-        `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so. Either this or `conversationId`.
 
-        `conversationId`: The conversation whose head to check. Either this or `upstreamId`.
+        `conversationId`: The conversation. Either this or `upstreamId`.
 
         `agent`: The agent of `upstreamId`. Needed where several agents have a session with this id.
 
         `repair`: Whether to write a repaired copy. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: CheckAnswer = await self._call(
             "transcript/check",
@@ -2949,16 +2978,22 @@ class TranscriptMethods:
         upstreamId: Optional[UpstreamId] = None,
         conversationId: Optional[ConversationRef] = None,
         agent: Optional[AgentName] = None,
+        requestId: Optional[str] = None,
     ) -> KeepAnswer:
         """Copies the transcripts of a conversation's sessions, or of one session, with their side files into the
         daemon's data folder, as far as they are not copied yet, and returns the size of each copy. Names nothing:
         copies nothing, and returns the size of all copies together. Works even where `[keep]` is disabled.
 
-        `upstreamId`: The session, by the agent's own id. Default: the sessions of `conversationId`.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so. Either this or `conversationId`.
 
-        `conversationId`: The conversation. Default: the session `upstreamId`; without either, nothing is copied.
+        `conversationId`: The conversation. Either this or `upstreamId`.
 
         `agent`: The agent of `upstreamId`. Needed where several agents have a session with this id.
+
+        `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: KeepAnswer = await self._call(
             "transcript/keep",
@@ -2966,8 +3001,9 @@ class TranscriptMethods:
                 "upstreamId": upstreamId,
                 "conversationId": conversationId,
                 "agent": agent,
+                "requestId": requestId,
             },
-            False,
+            True,
         )
         return result
 
@@ -2977,16 +3013,22 @@ class TranscriptMethods:
         upstreamId: Optional[UpstreamId] = None,
         conversationId: Optional[ConversationRef] = None,
         agent: Optional[AgentName] = None,
+        requestId: Optional[str] = None,
     ) -> RestoreAnswer:
         """Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them.
         Existing files are never replaced; a transcript that does not contain its kept copy is a conflict. While the
         session is open, its missing transcript is not restored; that is `busy`.
 
-        `upstreamId`: The session, by the agent's own id. Either this or `conversationId`.
+        `upstreamId`: The session, by the agent's own id, or the first 6 or more characters of it if no other
+        transcript's id begins so. Either this or `conversationId`.
 
         `conversationId`: The conversation. Either this or `upstreamId`.
 
         `agent`: The agent of `upstreamId`. Needed where several agents have a session with this id.
+
+        `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: RestoreAnswer = await self._call(
             "transcript/restore",
@@ -2994,8 +3036,9 @@ class TranscriptMethods:
                 "upstreamId": upstreamId,
                 "conversationId": conversationId,
                 "agent": agent,
+                "requestId": requestId,
             },
-            False,
+            True,
         )
         return result
 
@@ -3004,6 +3047,7 @@ class TranscriptMethods:
         *,
         upstreamId: UpstreamId,
         agent: Optional[AgentName] = None,
+        requestId: Optional[str] = None,
     ) -> ForgetAnswer:
         """Deletes the kept copies of a session that no conversation has, as `transcript/keep` lists them in `unclaimed`.
         The agent's own transcript stays. The copies of a conversation's session are deleted with the conversation, by
@@ -3012,14 +3056,19 @@ class TranscriptMethods:
         `upstreamId`: The session, by the agent's own id.
 
         `agent`: The agent of the session. Needed where copies of several agents' sessions with this id are kept.
+
+        `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: ForgetAnswer = await self._call(
             "transcript/forget",
             {
                 "upstreamId": upstreamId,
                 "agent": agent,
+                "requestId": requestId,
             },
-            False,
+            True,
         )
         return result
 
@@ -3042,7 +3091,8 @@ class TranscriptMethods:
         `dryRun`: Whether to return the plan and change nothing. Default: false.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: TreeMoveAnswer = await self._call(
             "transcript/move",
@@ -3067,7 +3117,8 @@ class TranscriptMethods:
         `undoId`: The move: its `undoId`, as its answer and `transcript/moves` report it.
 
         `requestId`: The caller's own id of this call: the same id with the same content joins the running call or
-        returns its result, for 7 days or 1,000 calls. 1 to 256 bytes. Default: each call is carried out.
+        returns its result, for 7 days or 1,000 calls. A call that changes nothing, such as a dry run, is not
+        remembered. 1 to 256 bytes. Default: each call is carried out.
         """
         result: TreeMoveAnswer = await self._call(
             "transcript/undo",
@@ -3108,7 +3159,8 @@ class CheckpointMethods:
     ) -> CheckpointAnswer:
         """Returns a checkpoint and the messages of its turn.
 
-        `checkpointId`: The checkpoint.
+        `checkpointId`: The checkpoint. With `conversationId` also a turn of that conversation's current history as a
+        user names it: `3` (the third), `-1` (the last), or the id of a message of it.
 
         `conversationId`: The conversation whose lineage has to contain it. Default: any.
         """

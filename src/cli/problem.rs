@@ -86,6 +86,14 @@ impl Problem {
         self.details.as_deref()?["pid"].as_u64()
     }
 
+    /// The ids of the candidates that the daemon's error lists under this key.
+    pub(super) fn ids(&self, key: &str) -> Vec<String> {
+        let listed = self.error.as_deref().map(|error| error.detail(key));
+        let candidates = listed.as_ref().and_then(Value::as_array).into_iter().flatten();
+        let ids = candidates.filter_map(|candidate| candidate["id"].as_str());
+        ids.map(str::to_owned).collect()
+    }
+
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));

@@ -9,7 +9,6 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 use jiff::Timestamp;
 
-use super::commands::transcripts::that_begins;
 use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
@@ -125,10 +124,6 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
         Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none.hint(
             "begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all",
         )),
-        Err(unknown) if is_unknown(&unknown) => Err(match to_adopt(daemon, word).await {
-            Some(hint) => unknown.hint(hint),
-            None => unknown,
-        }),
         // A title, since of ids more characters help.
         Err(several) if several.kind() == Some(ErrorKind::Ambiguous) && !is_id(word) => {
             let word = shell_word(word);
@@ -136,25 +131,33 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
                 "name it by its id; list them with their times and folders: sessionctl ls {word}"
             )))
         }
-        Err(deleted) => Err(match deleted.detail("deletedAt") {
-            Some(at) => deleted_at(deleted, &at).hint(
+        Err(problem) => Err(match (problem.detail("deletedAt"), &*problem.ids("transcripts")) {
+            (Some(at), _) => deleted_at(problem, &at).hint(
                 "sessions of it that were not deleted are among sessionctl transcripts; to continue one: sessionctl adopt ID",
             ),
-            None => deleted,
+            (None, []) => problem,
+            (None, [only]) => {
+                let id = shell_word(only);
+                problem.hint(format!("create a conversation from the transcript: sessionctl adopt {id}"))
+            }
+            (None, _) => {
+                let word = shell_word(word);
+                problem.hint(format!("list the transcripts with such ids: sessionctl transcripts {word}"))
+            }
         }),
         found => found,
     }
 }
 
 /// The same problem with the time of the deletion on the user's clock.
-fn deleted_at(mut problem: Problem, at: &str) -> Problem {
-    if let (Some(message), Ok(at)) = (&mut problem.message, at.parse::<Timestamp>()) {
-        let local = words::Clock::here().date(at);
-        if let Some((what, _)) = message.split_once(" was deleted at ") {
-            *message = format!("{what} was deleted at {local}; its id is never used again");
-        }
-    }
-    problem
+fn deleted_at(problem: Problem, at: &str) -> Problem {
+    let (Some(id), Ok(at)) = (problem.detail("conversationId"), at.parse::<Timestamp>()) else {
+        return problem;
+    };
+    let local = words::Clock::here().date(at);
+    problem.message(format!(
+        "conversation {id} was deleted at {local}; its id is never used again"
+    ))
 }
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.
@@ -172,24 +175,6 @@ pub(super) fn is_id(word: &str) -> bool {
         && word
             .chars()
             .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
-}
-
-fn is_unknown(problem: &Problem) -> bool {
-    problem.kind() == Some(ErrorKind::NotFound) && problem.detail("deletedAt").is_none()
-}
-
-/// How a transcript with this id becomes a conversation: no conversation has it, or it would have been found.
-async fn to_adopt(daemon: &Daemon, word: &str) -> Option<String> {
-    match that_begins(daemon, word, None).await {
-        Ok(id) => id.map(|id| {
-            let id = shell_word(id.as_str());
-            format!("create a conversation from the transcript: sessionctl adopt {id}")
-        }),
-        Err(_) => Some(format!(
-            "list the transcripts with such ids: sessionctl transcripts {}",
-            shell_word(word)
-        )),
-    }
 }
 
 /// `sessionctl` without a command: the user picks or starts a conversation and talks in it.

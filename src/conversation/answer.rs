@@ -153,7 +153,7 @@ pub enum Answer {
     Deleted(DeleteAnswer),
     /// Nothing to say.
     Done,
-    /// What an earlier call with the same key was answered.
+    /// An answer as it is kept: what an earlier call with the same key was answered, or what no conversation's task answers.
     Kept(RawJson),
 }
 

@@ -1,6 +1,7 @@
 //! Errors of calls about a conversation. The room `server` maps them to wire codes.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use bridge_protocol::conversation::Limit;
 use bridge_protocol::link::{Attempt, Fidelity};
@@ -61,6 +62,28 @@ pub enum ConversationError {
         name: String,
         /// What it fits; only some if there are many.
         candidates: Vec<Candidate>,
+    },
+    /// What a user typed begins the ids of several transcripts.
+    #[error(
+        "\"{name}\" begins the ids of {} transcripts: {}; use more of the id",
+        candidates.len(), titles(candidates)
+    )]
+    AmbiguousTranscript {
+        /// What was given.
+        name: String,
+        /// Whose ids begin so.
+        candidates: Vec<Candidate>,
+    },
+    /// What a user typed fits no conversation.
+    #[error(
+        "no conversation matches \"{name}\"; give its id, the agent's own session id, at least 6 characters of either, or a \
+         part of its title"
+    )]
+    NoConversation {
+        /// What was given.
+        name: String,
+        /// The transcripts whose ids begin so: each can be adopted.
+        transcripts: Vec<Candidate>,
     },
     /// Several agents have a transcript of this id.
     #[error("{} have a transcript \"{name}\"; name one of them as agent", names(agents))]
@@ -143,6 +166,15 @@ pub enum ConversationError {
     /// It contradicts what is there.
     #[error("{0}")]
     Conflict(String),
+    /// A file that a backup would replace.
+    #[error(
+        "{} exists and differs from the backup; to restore the backup, move that file away first",
+        path.display()
+    )]
+    NotReplaced {
+        /// Which.
+        path: PathBuf,
+    },
     /// The question has been answered.
     #[error("the question was already answered by {by}")]
     InterruptResolved {
@@ -205,11 +237,11 @@ impl ConversationError {
     }
 }
 
-/// A conversation that may be meant.
+/// A conversation or transcript that may be meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its id.
-    pub id: ConversationId,
+    pub id: String,
     /// Its title; empty if it has none, or was deleted.
     pub title: String,
 }
@@ -325,7 +357,7 @@ fn list(ids: &[ConversationId]) -> String {
 
 fn titles(candidates: &[Candidate]) -> String {
     let each = candidates.iter().map(|candidate| match candidate.title.as_str() {
-        "" => candidate.id.to_string(),
+        "" => candidate.id.clone(),
         title => format!("{} {title}", candidate.id),
     });
     each.collect::<Vec<_>>().join(", ")

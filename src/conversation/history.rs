@@ -334,6 +334,30 @@ impl History {
         })
     }
 
+    /// A turn as a user names it, and its messages: by its step from 1, by its step from the end (`-1`), or by a message of it.
+    ///
+    /// # Errors
+    /// [`ConversationError::CheckpointNotFound`] if the turn does not exist.
+    pub(super) fn named_turn(self, name: &CheckpointId) -> Result<CheckpointAnswer, ConversationError> {
+        let turn = match name.as_str().parse::<i64>() {
+            Ok(step) => {
+                let count = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
+                if step > 0 {
+                    count.checked_sub(1)
+                } else {
+                    self.turns().checked_sub(count)
+                }
+            }
+            Err(_) => {
+                let place = name.as_str().parse().ok();
+                place.and_then(|place| self.turn_at(self.spot(&place)?))
+            }
+        };
+        let named = turn.and_then(|turn| Some((turn, self.id_of_step(turn)?)));
+        let (turn, id) = named.ok_or_else(|| ConversationError::CheckpointNotFound { id: name.clone() })?;
+        self.turn(&id, Some(turn), None)
+    }
+
     /// Whether this is the place after the turn of that number, as far as it has come.
     pub(super) fn stands_at(&self, id: &CheckpointId, step: usize) -> bool {
         self.id_of_step(step).as_ref() == Some(id)

@@ -56,6 +56,7 @@ use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
+pub use carrying::is_inline;
 pub use filter::Filter;
 use readings::Readings;
 use repeats::Underway;

@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{self, Handle, Method, Subscribe, Visitor};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
 use futures_util::future::BoxFuture;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -156,6 +158,14 @@ impl Daemon {
         self.registry.resolve(name)
     }
 
+    /// The conversation that a caller may name.
+    fn resolve_named(
+        &self,
+        name: Option<&ConversationRef>,
+    ) -> Result<Option<ConversationId>, ConversationError> {
+        name.map(|name| self.resolve(name)).transpose()
+    }
+
     /// The answer of an earlier call with the same key; of a deleted conversation too.
     fn earlier<M: Method>(
         &self,
@@ -197,6 +207,36 @@ impl Daemon {
         };
         read(&self.registry.once(Some(id), request, start).await?)
     }
+
+    /// Does work that no conversation's task does, and remembers its answer if the call has a key.
+    async fn once<T, F>(
+        &self,
+        of: Option<ConversationId>,
+        request: Option<Request>,
+        work: impl FnOnce(Arc<Registry>) -> F,
+    ) -> Result<T, ConversationError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = Result<T, ConversationError>> + Send + 'static,
+    {
+        let work = || work(Arc::clone(&self.registry));
+        if request.is_none() {
+            return work().await;
+        }
+        let start = || {
+            let work = work();
+            async move { write(&work.await?) }
+        };
+        read(&self.registry.once(of, request, start).await?)
+    }
+}
+
+/// An answer as it is kept.
+fn write<T: Serialize>(answer: &T) -> Result<Answer, ConversationError> {
+    RawJson::from_value(answer).map(Answer::Kept).map_err(|error| {
+        tracing::error!(%error, "an answer cannot be written as JSON");
+        ConversationError::Lost
+    })
 }
 
 /// The answer in the shape of its method.

@@ -66,7 +66,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use printed::{check_printed, commands};
-use stub::{GET_RESULT, ID, Stub, turn};
+use stub::{DELETED, DIFFERS, GET_RESULT, ID, Stub, turn};
 
 fn sessionctl(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
@@ -114,6 +114,24 @@ fn the_dot_is_the_newest_conversation_of_this_folder() {
     assert_eq!(
         stub.calls_of("conversation/close")[0]["conversationId"],
         json!(ID)
+    );
+}
+
+/// What a command prints about an error it takes from the error's data, whatever the daemon's words are.
+#[test]
+fn facts_come_from_the_data_of_an_error() {
+    let stub = Stub::start();
+    let restore = ["archive", "restore", DIFFERS, "--agent", "claude"];
+    let printed = check_printed(&restore, &run(&stub.home(), &restore), 5);
+    assert!(
+        printed.contains("mv '/t/up 2.jsonl' '/t/up 2.jsonl.old' "),
+        "{printed}"
+    );
+    let show = ["show", DELETED];
+    let printed = check_printed(&show, &run(&stub.home(), &show), 4);
+    assert!(
+        printed.contains(ID) && !printed.contains("no longer known"),
+        "{printed}"
     );
 }
 

@@ -57,6 +57,12 @@ const SUBSCRIPTION: u64 = 7;
 /// See [`WORK`].
 pub(crate) const HELD: &str = "held";
 
+/// A conversation that was deleted.
+pub(crate) const DELETED: &str = "0e1ed000";
+
+/// A session with a backup whose file differs from it.
+pub(crate) const DIFFERS: &str = "up-2";
+
 /// A running stub. It ends when it is dropped.
 pub(crate) struct Stub {
     folder: TempDir,
@@ -229,6 +235,12 @@ fn methods() -> Methods {
         &mut methods,
         "conversation/resolve",
         |params, shared| async move {
+            if params["name"] == DELETED {
+                let error = BridgeError::new(ErrorKind::NotFound, "no longer known");
+                return Err(error
+                    .with("conversationId", ID)
+                    .with("deletedAt", "2026-11-03T10:00:00.000Z"));
+            }
             shared.arrived("conversation/resolve", params);
             let open = shared.open.lock().unwrap().clone();
             raw(&resolve_result(open))
@@ -286,7 +298,13 @@ fn methods() -> Methods {
         let result = result.to_owned();
         add(&mut methods, method, move |params, shared| {
             let result = result.clone();
-            async move { held(&shared, method, params, &result).await }
+            async move {
+                if params["upstreamId"] == DIFFERS {
+                    let error = BridgeError::new(ErrorKind::Conflict, "not restored");
+                    return Err(error.with("path", "/t/up 2.jsonl"));
+                }
+                held(&shared, method, params, &result).await
+            }
         });
     }
     add(

@@ -112,6 +112,79 @@ async fn a_transcript_is_adopted_once() {
     assert_eq!(app.remembered(anew.id).await, ["one"]);
 }
 
+/// A conversation that was deleted by mistake is adopted with the title that its user gave it, unless another one is given.
+#[tokio::test]
+async fn a_session_of_a_deleted_conversation_gets_its_title_back() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let head = app.get(id).await.head.unwrap();
+    for title in ["First title", "The blue heron"] {
+        let held = adopt(&app, json!({"upstreamId": head})).await.unwrap().id;
+        let update = json!({"conversationId": held, "title": title});
+        app.call("conversation/update", update).await.unwrap();
+        app.ask("conversation/delete", held).await;
+        let anew = adopt(&app, json!({"upstreamId": head})).await.unwrap();
+        assert_eq!(anew.title, title);
+        assert_ne!(anew.id, held);
+    }
+    let held = adopt(&app, json!({"upstreamId": head})).await.unwrap().id;
+    app.ask("conversation/delete", held).await;
+    drop(app);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    let given = json!({"upstreamId": head, "title": "Mine"});
+    assert_eq!(adopt(&app, given).await.unwrap().title, "Mine");
+}
+
+/// As much of a session's id is enough as tells it from others.
+#[tokio::test]
+async fn the_beginning_of_an_id_is_enough() {
+    let (other, id) = made_elsewhere(&["one"]).await;
+    let home = Home::new();
+    bring(&other, &home, &id, "-a");
+    let text = fs::read_to_string(other.transcript(&id).unwrap()).unwrap();
+    for alike in ["alike-1", "alike-2", "alike-22"] {
+        put(&home, alike, "-a", &text);
+    }
+    let (_daemon, app) = home.opened().await;
+    let short = json!({"upstreamId": id[..8]});
+    let checked = app.call("transcript/check", short.clone()).await.unwrap();
+    assert_eq!(checked, json!({"findings": []}));
+    let kept = app.call("transcript/keep", short.clone()).await.unwrap();
+    assert!(kept["kept"][0]["path"].as_str().unwrap().contains(&id), "{kept}");
+    let restored = app.call("transcript/restore", short.clone()).await.unwrap();
+    assert_eq!(restored, json!({"restored": []}));
+    let adopted = adopt(&app, short.clone()).await.unwrap();
+    assert_eq!(adopted.head.unwrap().as_str(), id);
+    assert_eq!(adopt(&app, short).await.unwrap().id, adopted.id);
+
+    let several = refused(
+        adopt(&app, json!({"upstreamId": "alike-"})).await,
+        ErrorKind::Ambiguous,
+    );
+    let found: Vec<Value> = several.details["candidates"].read().unwrap();
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found[0], json!({"id": "alike-1", "title": "one"}));
+    // Whoever looks for a conversation by it learns that it can be adopted.
+    let find = async |name: &str| {
+        let found = app.call("conversation/resolve", json!({"name": name})).await;
+        refused(found, ErrorKind::NotFound).detail("transcripts")
+    };
+    assert_eq!(find("alike-1").await[0]["id"], "alike-1");
+    assert_eq!(find("alike-").await.as_array().unwrap().len(), 3);
+    assert_eq!(find("nothing").await, Value::Null);
+
+    let whole = adopt(&app, json!({"upstreamId": "alike-2"})).await.unwrap();
+    assert_eq!(
+        whole.head.unwrap().as_str(),
+        "alike-2",
+        "a whole id is no beginning"
+    );
+    let few = adopt(&app, json!({"upstreamId": &id[..5]})).await;
+    assert_eq!(few.unwrap_err().kind, ErrorKind::NotFound);
+}
+
 #[tokio::test]
 async fn a_repeated_request_is_answered_with_what_it_was() {
     let (other, id) = made_elsewhere(&["one"]).await;

@@ -131,6 +131,39 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
     .unwrap();
 }
 
+/// A turn is named as its user sees it: by its step, from the end, or by a message of it.
+#[tokio::test]
+async fn a_turn_is_named_by_its_step_or_by_a_message() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let of = json!({"conversationId": id});
+    let get = async |name: &str| {
+        let turn = json!({"checkpointId": name, "conversationId": id});
+        app.call("checkpoint/get", turn).await
+    };
+    let listed = app.call("conversation/checkpoints", of.clone()).await.unwrap();
+    for (name, index) in [("3", 0), ("-1", 0), ("2", 1), ("-2", 1), ("1", 2), ("-3", 2)] {
+        let turn = get(name).await.unwrap();
+        assert_eq!(turn["checkpoint"], listed["checkpoints"][index], "{name}");
+        assert_eq!(turn["messages"].as_array().unwrap().len(), 2, "{name}");
+    }
+    let told = app.call("conversation/history", of.clone()).await.unwrap();
+    for message in told["messages"].as_array().unwrap() {
+        let turn = get(message["id"].as_str().unwrap()).await.unwrap();
+        assert_eq!(turn["checkpoint"]["id"], message["checkpointId"]);
+    }
+    let (most, least) = (i64::MAX.to_string(), i64::MIN.to_string());
+    for name in ["0", "4", "-4", &most, &least, "msg.x.y", ""] {
+        refused(get(name).await, ErrorKind::CheckpointNotFound);
+    }
+    // A step is one of a conversation.
+    let alone = app.call("checkpoint/get", json!({"checkpointId": "1"})).await;
+    refused(alone, ErrorKind::CheckpointNotFound);
+    app.call("conversation/reset", of).await.unwrap();
+    refused(get("1").await, ErrorKind::CheckpointNotFound);
+}
+
 #[tokio::test]
 async fn a_retelling_is_preceded_by_what_it_retells() {
     let home = Home::keeping_nothing();

@@ -208,7 +208,8 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
         assert_eq!(fs::read(&path).unwrap(), text);
         fs::write(&path, "{}\n").unwrap();
         let there = restore(&app, by).await;
-        refused(there, ErrorKind::Conflict);
+        let there = refused(there, ErrorKind::Conflict);
+        assert_eq!(there.detail("path"), path.to_str().unwrap());
         assert_eq!(fs::read(&path).unwrap(), b"{}\n");
         fs::write(&path, &text).unwrap();
     }

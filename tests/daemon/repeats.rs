@@ -1,5 +1,7 @@
 //! Request ids: a call that is repeated runs once, also over the daemon's death.
 
+use std::fs;
+
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
@@ -363,6 +365,112 @@ async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]
         other[*changed] = value.clone();
         refused(app.call(method, other).await, ErrorKind::Conflict);
     }
+}
+
+/// Exporting, backing up, restoring and forgetting are remembered too: a repetition leaves the files as they are by then.
+#[tokio::test]
+async fn files_are_written_restored_and_deleted_once() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let sibling = app.begun(&home.project(), &["second"]).await;
+    let gone = app.begun(&home.project(), &["third"]).await;
+    for id in [id, sibling, gone] {
+        app.close(id).await;
+    }
+    let keep = json!({"conversationId": id, "requestId": "r1"});
+    let kept = app.call("transcript/keep", keep.clone()).await.unwrap();
+    // Another conversation's ids are its own.
+    let theirs = json!({"conversationId": sibling, "requestId": "r1"});
+    assert_ne!(app.call("transcript/keep", theirs).await.unwrap(), kept);
+
+    let transcript = home.transcript(app.get(id).await.head.unwrap().as_str()).unwrap();
+    fs::remove_file(&transcript).unwrap();
+    let restore = json!({"conversationId": id, "requestId": "r2"});
+    let restored = app.call("transcript/restore", restore.clone()).await.unwrap();
+    assert_eq!(restored["restored"], json!([transcript]));
+    let file = home.path().join("exported.json");
+    let export = json!({"conversationId": id, "path": file, "requestId": "r3"});
+    let exported = app.call("conversation/export", export.clone()).await.unwrap();
+    let bundle = json!({"conversationId": id, "format": "bundle", "requestId": "r4"});
+    let bundled = app.call("conversation/export", bundle.clone()).await.unwrap();
+    let left = app.get(gone).await.head.unwrap();
+    app.call("transcript/keep", json!({"conversationId": gone}))
+        .await
+        .unwrap();
+    app.ask("conversation/delete", gone).await;
+    let forget = json!({"upstreamId": left, "requestId": "r5"});
+    let forgotten = app.call("transcript/forget", forget.clone()).await.unwrap();
+    assert!(forgotten["bytes"].as_u64().unwrap() > 0);
+
+    for path in [&transcript, &file] {
+        fs::remove_file(path).unwrap();
+    }
+    let calls = [
+        ("transcript/keep", keep, kept, "agent", json!("loopback")),
+        (
+            "transcript/restore",
+            restore,
+            restored,
+            "agent",
+            json!("loopback"),
+        ),
+        ("conversation/export", export, exported, "secrets", json!(true)),
+        ("conversation/export", bundle, bundled, "format", json!("json")),
+        ("transcript/forget", forget, forgotten, "agent", json!("loopback")),
+    ];
+    let repeat = async |app: &App| {
+        for (method, params, answer, changed, value) in &calls {
+            assert_eq!(
+                app.call(method, params.clone()).await.as_ref(),
+                Ok(answer),
+                "{method}"
+            );
+            let mut other = params.clone();
+            other[*changed] = value.clone();
+            refused(app.call(method, other).await, ErrorKind::Conflict);
+        }
+        assert!(
+            !transcript.exists() && !file.exists(),
+            "the repetitions wrote nothing"
+        );
+    };
+    repeat(&app).await;
+    drop(app);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    repeat(&app).await;
+    let unkeyed = json!({"upstreamId": left});
+    refused(app.call("transcript/forget", unkeyed).await, ErrorKind::NotFound);
+}
+
+/// What changes nothing takes a request id, and is carried out each time.
+#[tokio::test]
+async fn what_only_reads_is_not_remembered() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let export = json!({"conversationId": id, "requestId": "r1"});
+    let total = json!({"requestId": "r2"});
+    for count in 1..3 {
+        app.call("transcript/keep", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        let told = app.call("conversation/export", export.clone()).await.unwrap();
+        assert_eq!(told["turns"], count);
+        let told = app.call("transcript/keep", total.clone()).await.unwrap();
+        assert_eq!(told["total"]["sessions"], count);
+        app.send(id, "next").await;
+        let sibling = app.begun(&home.project(), &["another"]).await;
+        app.call("transcript/keep", json!({"conversationId": sibling}))
+            .await
+            .unwrap();
+    }
+    // A key that stands for another call is refused all the same.
+    let reset = json!({"conversationId": id, "requestId": "r3"});
+    app.call("conversation/reset", reset).await.unwrap();
+    let export = json!({"conversationId": id, "requestId": "r3"});
+    refused(app.call("conversation/export", export).await, ErrorKind::Conflict);
 }
 
 /// A deletion is repeated by any name that led to the conversation.

@@ -1,5 +1,6 @@
 //! Rules of the wire contract that apply to all methods: parameters, times, names, repeated calls.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use bridge_protocol::error::ErrorKind;
@@ -200,4 +201,76 @@ async fn the_status_names_the_socket() {
     let (_daemon, app) = home.opened().await;
     let status = app.call("daemon/status", json!({})).await.unwrap();
     assert_eq!(status["socket"], json!(home.socket()));
+}
+
+/// The methods of the contract that change the conversation that they name.
+fn changing(document: &Value) -> BTreeSet<&str> {
+    let takes = |method: &Value, name: &str| {
+        let mut params = method["params"].as_array().unwrap().iter();
+        params.any(|param| param["name"] == name)
+    };
+    let methods = document["methods"].as_array().unwrap().iter();
+    let changing = methods.filter(|method| takes(method, "conversationId") && takes(method, "requestId"));
+    changing.map(|method| method["name"].as_str().unwrap()).collect()
+}
+
+/// Requests about one conversation are admitted in the order in which they arrive on a connection: what stands between a prompt
+/// and the cancellation of its turn finds that turn running. A method that the contract adds is added here too.
+#[tokio::test]
+async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let document = app.call("rpc.discover", json!({})).await.unwrap();
+    let (busy, done) = (Some("busy"), None);
+    let respond = json!({"interruptId": "x", "outcome": {}});
+    let table = [
+        ("conversation/cancel", json!({"turnId": "turn-x"}), done),
+        ("conversation/close", json!({}), busy),
+        ("conversation/continue", json!({"at": "now"}), busy),
+        ("conversation/delete", json!({}), busy),
+        (
+            "conversation/edit",
+            json!({"at": "cp.loopback.x.y", "prompt": "x"}),
+            busy,
+        ),
+        ("conversation/export", json!({}), done),
+        ("conversation/fork", json!({"inPlace": true}), busy),
+        ("conversation/move", json!({"cwd": home.path()}), busy),
+        ("conversation/prompt", json!({"prompt": "x"}), busy),
+        ("conversation/reset", json!({}), busy),
+        ("conversation/respond", respond, Some("notFound")),
+        ("conversation/resume", json!({}), done),
+        ("conversation/undo", json!({}), busy),
+        ("conversation/update", json!({"title": "x"}), done),
+        ("transcript/check", json!({"repair": true}), busy),
+        ("transcript/keep", json!({}), done),
+        ("transcript/restore", json!({}), done),
+    ];
+    let names: BTreeSet<&str> = table.iter().map(|(method, ..)| *method).collect();
+    assert_eq!(names, changing(&document));
+    for (method, params, refusal) in table {
+        let id = app.begun(&home.project(), &["one"]).await;
+        let calls = [
+            ("conversation/prompt", json!({"prompt": "[[hang]]"})),
+            (method, params),
+            ("conversation/cancel", json!({})),
+        ];
+        let mut burst = String::new();
+        for (number, (method, mut params)) in calls.into_iter().enumerate() {
+            params["conversationId"] = json!(id);
+            let call = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
+            burst += &format!("{call}\n");
+        }
+        let mut raw = daemon.raw().await;
+        raw.write(burst).await;
+        let mut answers = [Value::Null, Value::Null, Value::Null];
+        for _ in 0..answers.len() {
+            let answer = raw.next().await;
+            let number = answer["id"].as_u64().unwrap();
+            answers[usize::try_from(number).unwrap()] = answer;
+        }
+        assert_eq!(answers[0]["result"]["stopReason"], "cancelled", "{method}");
+        assert_eq!(answers[1]["error"]["data"]["kind"].as_str(), refusal, "{method}");
+        assert_eq!(answers[2]["result"]["cancelled"], true, "{method}");
+    }
 }

@@ -61,7 +61,7 @@ methods! {
         /// A conversation's id, an upstream id that it ever had, or a prefix of either of 6 characters or more; or a part of
         /// its title, in any case, if no other title contains it; or `.`: the conversation of `cwd` that was last found
         /// there by this method, else the newest of that folder. If several match, the error's `candidates` have the `id` and
-        /// `title` of each.
+        /// `title` of each; if none does, its `transcripts` have those of the transcripts whose ids begin so.
         name: String,
         /// The absolute folder that the user is in. If the conversation runs there, `.` means this conversation from now
         /// on. Needed for `.`.
@@ -238,22 +238,22 @@ methods! {
     /// chain unless another conversation has them.
     "conversation/adopt" => Adopt(once) -> AdoptAnswer,
     [NotFound, Ambiguous, InvalidCwd, Unsupported, TranscriptDamaged] {
-        /// The session, by the agent's own id.
+        /// The session, by the agent's own id, or the first 6 or more characters of it if no other transcript's id begins so.
         upstream_id: UpstreamId,
         /// The agent of the session. Needed where several agents have a transcript with this id. Default: the agent that
         /// has one.
         agent: Option<AgentName>,
         /// The folder to run in: the absolute path of an existing folder. Default: the transcript's own.
         cwd: Option<String>,
-        /// The title. Default: the transcript's own.
+        /// The title. Default: that of a deleted conversation that had the session, else the transcript's own.
         title: Option<String>,
     }
 
     /// Writes a conversation to one file that only its owner may read. As `json`: the messages, for other programs; without
     /// a `path` the answer itself contains them, as far as an answer can. As `bundle`: what `conversation/import` reads,
     /// with the agents' transcripts, as of the call.
-    "conversation/export" => Export(conversation) -> ExportAnswer,
-    [Busy, Conflict, Unsupported, TranscriptDamaged] {
+    "conversation/export" => Export(conversation, once) -> ExportAnswer,
+    [Busy, Unsupported, TranscriptDamaged] {
         /// What to write. Default: `json`.
         format: ExportFormat = default,
         /// The file to create: an absolute path of a file that does not exist. Default: with `json` none, the answer

@@ -26,7 +26,7 @@ methods! {
         limit: Option<u32>,
     }
 
-    /// Checks a transcript for damage, and says what the damage means for a resume. Never changes the transcript itself. If
+    /// Checks a transcript, or that of a conversation's head, for damage, and says what the damage means for a resume. Never changes the transcript itself. If
     /// the transcript is missing, its kept copy is checked; a repair restores that copy first.
     ///
     /// With `repair`, writes a sound copy under a new id: lines that are not records are left out, records whose parents are
@@ -36,14 +36,7 @@ methods! {
     /// and the copy joins the chain as `rebuilt`; during a turn or an open question that is `busy`. A session in the past of a
     /// conversation is refused with `conflict`. The copy of a session that no conversation has belongs to none until it is
     /// adopted.
-    "transcript/check" => Check(once) -> CheckAnswer,
-    [NotFound, Ambiguous, Busy, Unsupported, TranscriptDamaged] {
-        /// The session, by the agent's own id. Either this or `conversationId`.
-        upstream_id: Option<UpstreamId>,
-        /// The conversation whose head to check. Either this or `upstreamId`.
-        conversation_id: Option<ConversationRef>,
-        /// The agent of `upstreamId`. Needed where several agents have a session with this id.
-        agent: Option<AgentName>,
+    "transcript/check" => Check(session, once) -> CheckAnswer, [] {
         /// Whether to write a repaired copy. Default: false.
         repair: bool = default,
     }
@@ -51,34 +44,18 @@ methods! {
     /// Copies the transcripts of a conversation's sessions, or of one session, with their side files into the daemon's data
     /// folder, as far as they are not copied yet, and returns the size of each copy. Names nothing: copies nothing, and
     /// returns the size of all copies together. Works even where `[keep]` is disabled.
-    "transcript/keep" => Keep() -> KeepAnswer,
-    [NotFound, Ambiguous, Busy, Unsupported, TranscriptDamaged, StoreFailed] {
-        /// The session, by the agent's own id. Default: the sessions of `conversationId`.
-        upstream_id: Option<UpstreamId>,
-        /// The conversation. Default: the session `upstreamId`; without either, nothing is copied.
-        conversation_id: Option<ConversationRef>,
-        /// The agent of `upstreamId`. Needed where several agents have a session with this id.
-        agent: Option<AgentName>,
-    }
+    "transcript/keep" => Keep(session, once) -> KeepAnswer, [] {}
 
     /// Restores the kept copies of a conversation's sessions, or of one session, to where the agent looks for them. Existing
     /// files are never replaced; a transcript that does not contain its kept copy is a conflict. While the session is open, its
     /// missing transcript is not restored; that is `busy`.
-    "transcript/restore" => Restore() -> RestoreAnswer,
-    [NotFound, Ambiguous, Busy, Conflict, Unsupported, TranscriptDamaged, StoreFailed] {
-        /// The session, by the agent's own id. Either this or `conversationId`.
-        upstream_id: Option<UpstreamId>,
-        /// The conversation. Either this or `upstreamId`.
-        conversation_id: Option<ConversationRef>,
-        /// The agent of `upstreamId`. Needed where several agents have a session with this id.
-        agent: Option<AgentName>,
-    }
+    "transcript/restore" => Restore(session, once) -> RestoreAnswer, [] {}
 
     /// Deletes the kept copies of a session that no conversation has, as `transcript/keep` lists them in `unclaimed`. The
     /// agent's own transcript stays. The copies of a conversation's session are deleted with the conversation, by
     /// `conversation/delete` with `transcripts`; here they are a conflict.
-    "transcript/forget" => Forget() -> ForgetAnswer,
-    [NotFound, Ambiguous, Conflict, TranscriptDamaged, StoreFailed] {
+    "transcript/forget" => Forget(once) -> ForgetAnswer,
+    [NotFound, Ambiguous, TranscriptDamaged] {
         /// The session, by the agent's own id.
         upstream_id: UpstreamId,
         /// The agent of the session. Needed where copies of several agents' sessions with this id are kept.
@@ -112,7 +89,8 @@ methods! {
     /// Returns a checkpoint and the messages of its turn.
     "checkpoint/get" => GetCheckpoint() -> CheckpointAnswer,
     [NotFound, Ambiguous, CheckpointNotFound, Unsupported, TranscriptDamaged, StoreFailed] {
-        /// The checkpoint.
+        /// The checkpoint. With `conversationId` also a turn of that conversation's current history as a user names it: `3` (the
+        /// third), `-1` (the last), or the id of a message of it.
         checkpoint_id: CheckpointId,
         /// The conversation whose lineage has to contain it. Default: any.
         conversation_id: Option<ConversationRef>,

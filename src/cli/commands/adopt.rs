@@ -1,11 +1,10 @@
 //! Transcripts by their own ids: `adopt`, `check`.
 
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
-use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
+use bridge_protocol::{ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
 use super::past::tell_kept;
-use super::transcripts::that_begins;
 use super::{Context, missing_folder, real_folder};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -71,7 +70,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     let cwd = options.cwd;
     let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
-    let id = whole_id(&daemon, &options.id, agent.as_ref()).await?;
+    let id = UpstreamId::new(options.id);
     let call = method::Adopt {
         upstream_id: id.clone(),
         agent: agent.clone(),
@@ -100,7 +99,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         Err(problem) if problem.exit == Exit::Usage && cwd.is_none() && options.title.is_none() => {
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
-        Err(problem) => return Err(missing_folder(not_found(problem), cwd.as_deref())),
+        Err(problem) => return Err(missing_folder(not_found(problem, id.as_str()), cwd.as_deref())),
     };
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;
@@ -110,7 +109,8 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
             .output
             .note(&format!("its history begins after session {id}: {why}"))?;
     }
-    if let Some(head) = answer.conversation.head.as_ref().filter(|head| **head != id) {
+    let is_other = |head: &&UpstreamId| !head.as_str().starts_with(id.as_str());
+    if let Some(head) = answer.conversation.head.as_ref().filter(is_other) {
         context.output.note(&format!(
             "{id} is an earlier session of this conversation, which continues with {head}"
         ))?;
@@ -234,7 +234,7 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         },
     };
     let upstream_id = match (target, &conversation) {
-        (Some(target), None) => Some(whole_id(daemon, target, agent.as_ref()).await?),
+        (Some(target), None) => Some(UpstreamId::new(target)),
         _ => None,
     };
     let session = upstream_id.clone();
@@ -257,7 +257,8 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         }
         (problem, _) => match (problem.kind(), session) {
             (Some(ErrorKind::TranscriptDamaged), Some(session)) => unreadable(problem, session.as_str()),
-            _ => not_found(problem),
+            (_, Some(session)) => not_found(problem, session.as_str()),
+            (_, None) => problem,
         },
     })
 }
@@ -270,12 +271,15 @@ fn unreadable(problem: Problem, id: &str) -> Problem {
     ))
 }
 
-/// The id of the one transcript whose id begins so, else the id as it is.
-async fn whole_id(daemon: &Daemon, id: &str, agent: Option<&AgentName>) -> Outcome<UpstreamId> {
-    let found = that_begins(daemon, id, agent).await?;
-    Ok(found.unwrap_or_else(|| UpstreamId::new(id)))
-}
-
-fn not_found(problem: Problem) -> Problem {
-    problem.hint_if(ErrorKind::NotFound, "sessionctl transcripts lists them")
+/// The same problem of an id that means no transcript or several, with the command that lists them.
+fn not_found(problem: Problem, id: &str) -> Problem {
+    match problem.detail("agent") {
+        Some(_) => problem,
+        None => {
+            let several = format!("list them: sessionctl transcripts {}", shell_word(id));
+            problem
+                .hint_if(ErrorKind::NotFound, "sessionctl transcripts lists them")
+                .hint_if(ErrorKind::Ambiguous, several)
+        }
+    }
 }

@@ -158,6 +158,7 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
+        ..Default::default()
     };
     let answer = context.ask(&daemon, keep).await;
     let answer = answer.map_err(|problem| {
@@ -181,6 +182,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
+        ..Default::default()
     };
     let answer = context.ask(&daemon, restore).await;
     let answer = answer.map_err(|problem| match problem.kind() {
@@ -204,11 +206,10 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 
 /// The same problem of a file that a backup would replace, with the commands that restore the backup.
 fn not_replaced(problem: Problem, word: &str) -> Problem {
-    let message = problem.message.clone().unwrap_or_default();
-    let Some((path, _)) = message.split_once(" exists and differs") else {
+    let Some(path) = problem.detail("path") else {
         return problem;
     };
-    let (old, new) = (shell_word(path), shell_word(&format!("{path}.old")));
+    let (old, new) = (shell_word(&path), shell_word(&format!("{path}.old")));
     problem.hint(format!(
         "mv {old} {new} && sessionctl archive restore {}",
         shell_word(word)
@@ -252,7 +253,12 @@ async fn forget(
     agent: Option<AgentName>,
 ) -> Outcome {
     let session = words::short(upstream_id.as_str());
-    let answer = context.ask(daemon, method::Forget { upstream_id, agent }).await;
+    let forget = method::Forget {
+        upstream_id,
+        agent,
+        ..Default::default()
+    };
+    let answer = context.ask(daemon, forget).await;
     let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::NotFound, LIST_HINT))?;
     context.output.note(&match answer.needed {
         true => format!("not deleted: backups of other sessions depend on those of {session}"),

@@ -96,6 +96,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         format,
         path,
         secrets: options.secrets,
+        ..Default::default()
     };
     let answer = context.watch(&daemon, call).await;
     let (answer, raw) = answer.map_err(|problem| match problem.exit {

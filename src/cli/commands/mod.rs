@@ -40,7 +40,7 @@ use super::select;
 use super::words::Clock;
 use crate::paths::shell_word;
 
-pub(super) use past::{MESSAGE_PAGE, Pager, turns};
+pub(super) use past::{Pager, turns};
 
 /// What every command is given.
 pub(super) struct Context<'a> {

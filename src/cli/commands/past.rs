@@ -23,7 +23,7 @@ use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
-pub(in crate::cli) const MESSAGE_PAGE: u32 = 1_000;
+const MESSAGE_PAGE: u32 = 1_000;
 
 /// `checkpoints` and `history`.
 #[derive(Debug, Args)]

@@ -1,15 +1,14 @@
-//! `transcripts`: the agents' own files on this machine, and finding one by the beginning of its id.
+//! `transcripts`: the agents' own files on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bridge_protocol::method;
 use bridge_protocol::transcript::Transcript;
-use bridge_protocol::{AgentName, UpstreamId, method};
 
-use super::{Context, Filter, LEAST_ID_CHARS, is_folder, pages, some_of};
-use crate::cli::connect::Daemon;
+use super::{Context, Filter, is_folder, pages};
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::Outcome;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
@@ -112,49 +111,4 @@ fn text(transcript: &Transcript) -> String {
     let texts = [&transcript.title, &transcript.cwd, &transcript.path].map(|text| one_line(text));
     let mut texts = texts.into_iter().filter(|text| !text.is_empty());
     texts.next().unwrap_or_default()
-}
-
-/// The one transcript whose id begins so, if there is one.
-///
-/// # Errors
-/// There are several, or no such agent.
-pub(in crate::cli) async fn that_begins(
-    daemon: &Daemon,
-    beginning: &str,
-    agent: Option<&AgentName>,
-) -> Outcome<Option<UpstreamId>> {
-    if beginning.chars().count() < LEAST_ID_CHARS {
-        return Ok(None);
-    }
-    let (agent, query) = (agent.cloned(), Some(beginning.to_owned()));
-    let wanted = method::ListTranscripts {
-        agent,
-        query,
-        ..Default::default()
-    };
-    let (listed, _) = pages(usize::MAX, async |cursor, limit| {
-        let call = method::ListTranscripts {
-            cursor,
-            limit,
-            ..wanted.clone()
-        };
-        let page = daemon.call(call).await?;
-        Ok((page.transcripts, page.next_cursor))
-    })
-    .await?;
-    let begins = listed
-        .iter()
-        .filter(|one| one.upstream_id.as_str().starts_with(beginning));
-    let found: BTreeMap<&UpstreamId, String> = begins.map(|one| (&one.upstream_id, text(one))).collect();
-    let whole = found
-        .keys()
-        .find(|id| found.len() == 1 || id.as_str() == beginning);
-    if whole.is_some() || found.is_empty() {
-        return Ok(whole.map(|id| UpstreamId::clone(id)));
-    }
-    let named = found
-        .iter()
-        .map(|(id, text)| format!("{} ({text})", one_line(id.as_str())));
-    let message = format!("several transcripts have such an id: {}", some_of(named));
-    Err(Problem::new(Exit::NotFound, message).hint(format!("list them: sessionctl transcripts {beginning}")))
 }

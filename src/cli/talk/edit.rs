@@ -3,8 +3,7 @@
 use std::rc::Rc;
 
 use bridge_protocol::conversation::{Conversation, EditAnswer};
-use bridge_protocol::history::{MessagePart, Role};
-use bridge_protocol::id::CheckpointId;
+use bridge_protocol::history::{CheckpointAnswer, MessagePart, Role};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
@@ -16,7 +15,7 @@ use super::files;
 use super::send::finish;
 use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::commands::make::FIDELITIES;
-use crate::cli::commands::{Context, MESSAGE_PAGE, turns, wire_words};
+use crate::cli::commands::{Context, turns, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, one_line};
@@ -182,32 +181,39 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
     Ok(Exit::Done)
 }
 
-/// The place that a word means: a step as `checkpoints` counts them, `-1` for the last and so on back, or an id.
+/// The place that a word means: the checkpoint of a step (`3`, or `-1` for the last), else an id as it is.
 pub(in crate::cli) async fn place(
     daemon: &Daemon,
     conversation: &ConversationRef,
     word: &str,
 ) -> Outcome<String> {
-    let Ok(step) = word.parse::<i64>() else {
+    if word.parse::<i64>().is_err() {
         return Ok(word.to_owned());
-    };
-    let back = match step {
-        1.. => usize::MAX,
-        _ => usize::try_from(-step).unwrap_or(usize::MAX),
-    };
-    let listed = turns(daemon, conversation, back.max(1)).await?;
-    let found = match step {
-        1.. => listed.iter().find(|turn| i64::try_from(turn.step) == Ok(step)),
-        _ => back.checked_sub(1).and_then(|back| listed.get(back)),
-    };
-    found.map(|turn| turn.id.as_str().to_owned()).ok_or_else(|| {
-        let problem = Problem::new(Exit::NotFound, format!("there is no turn {word}"));
-        let conversation = words::short(&conversation.to_string());
-        match listed.is_empty() {
-            true => problem.for_lack_of_turns(&conversation),
-            false => problem.hint(turns_hint(&conversation)),
+    }
+    match turn_of(daemon, conversation, word).await {
+        Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),
+        Err(problem) if problem.kind() == Some(ErrorKind::CheckpointNotFound) => {
+            let problem = problem.message(format!("there is no turn {word}"));
+            let conversation_id = words::short(&conversation.to_string());
+            let has_turns = turns(daemon, conversation, 1)
+                .await
+                .is_ok_and(|last| !last.is_empty());
+            Err(match has_turns {
+                true => problem.hint(turns_hint(&conversation_id)),
+                false => problem.for_lack_of_turns(&conversation_id),
+            })
         }
-    })
+        Err(problem) => Err(problem),
+    }
+}
+
+/// A turn of a conversation: by a step, or the id of a checkpoint or message.
+async fn turn_of(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<CheckpointAnswer> {
+    let turn = method::GetCheckpoint {
+        checkpoint_id: at.into(),
+        conversation_id: Some(conversation.clone()),
+    };
+    daemon.call(turn).await
 }
 
 /// The command that lists the turns.
@@ -247,14 +253,7 @@ pub(super) async fn opened(
     conversation: &ConversationRef,
     at: &str,
 ) -> Outcome<Written> {
-    let of_message = turn_of_message(daemon, conversation, at).await?;
-    let checkpoint = of_message.unwrap_or_else(|| at.into());
-    let turn = daemon
-        .call(method::GetCheckpoint {
-            checkpoint_id: checkpoint,
-            ..Default::default()
-        })
-        .await?;
+    let turn = turn_of(daemon, conversation, at).await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
     let (text, lost) = as_text(prompt.map(|prompt| prompt.content).unwrap_or_default());
@@ -264,36 +263,6 @@ pub(super) async fn opened(
         context.output.note(&lost)?;
     }
     Ok(written)
-}
-
-/// The checkpoint behind the turn of a message; nothing where the place is none of the history's messages.
-async fn turn_of_message(
-    daemon: &Daemon,
-    conversation: &ConversationRef,
-    place: &str,
-) -> Outcome<Option<CheckpointId>> {
-    if !place.starts_with("msg.") {
-        return Ok(None);
-    }
-    let mut cursor = None;
-    loop {
-        let page = daemon
-            .call(method::History {
-                conversation_id: conversation.clone(),
-                cursor: cursor.take(),
-                limit: Some(MESSAGE_PAGE),
-                ..Default::default()
-            })
-            .await?;
-        let found = page.messages.into_iter().find(|message| message.id == place);
-        if let Some(message) = found {
-            return Ok(message.checkpoint_id);
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(None);
-        }
-    }
 }
 
 /// The words of a prompt, and a sentence about the parts that are no words.

@@ -55,6 +55,12 @@ impl History {
         })
     }
 
+    /// The number of the turn that a message belongs to, from 0; none before the first turn.
+    pub(super) fn turn_at(&self, spot: Spot) -> Option<usize> {
+        let session = self.sessions.get(spot.session)?;
+        Some(session.turns_before + session.open.turn_of(spot.message)?)
+    }
+
     /// Why a session is missing from the answer, if it is part of this history and cannot be read.
     pub(in super::super) fn why_untold(&self, upstream_id: &str) -> Option<&str> {
         let mut gaps = self.gaps.iter();

@@ -11,7 +11,7 @@ use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::export::MissingSession;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::Adopt;
-use bridge_protocol::{AgentName, CheckpointId, ConversationId, ConversationRef, UpstreamId};
+use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, Request};
 use super::super::checking::{check_answer, check_kept, read_root};
@@ -76,7 +76,7 @@ impl Registry {
 
     async fn adopt_now(
         self: &Arc<Self>,
-        adoption: Adopt,
+        mut adoption: Adopt,
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
@@ -87,6 +87,9 @@ impl Registry {
         if let Some(holder) = self.holder(&adoption)? {
             return self.adopted_before(holder, &adoption.upstream_id).await;
         }
+        adoption.upstream_id = self
+            .whole_id(adoption.upstream_id, adoption.agent.as_ref())
+            .await?;
         let given = adoption.cwd.as_deref();
         let given = given.map(|cwd| usable_folder("cwd", cwd)).transpose()?;
         let id = adoption.upstream_id.clone();
@@ -128,6 +131,10 @@ impl Registry {
         if let Some(bytes) = bytes {
             self.services.old_bytes.note(&adoption.upstream_id, bytes);
         }
+        adoption.title = match adoption.title {
+            None => self.title_of_deleted(&adoption.upstream_id, &entry.transcript_root())?,
+            given => given,
+        };
         let (record, mut change) = adopted(adoption, &entry, cwd, origin);
         let view = view_of_record(&record);
         let answer = Answer::Adopted(Box::new(AdoptAnswer {
@@ -202,8 +209,8 @@ impl Registry {
     ///
     /// # Errors
     /// When there is no such conversation, it has no session, or its transcript is not there or cannot be read.
-    pub async fn check_head(&self, name: &ConversationRef) -> Result<CheckAnswer, ConversationError> {
-        let record = self.record(self.resolve(name)?)?;
+    pub async fn check_head(&self, id: ConversationId) -> Result<CheckAnswer, ConversationError> {
+        let record = self.record(id)?;
         let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
             what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
         })?;
@@ -313,6 +320,20 @@ impl Registry {
             });
         }
         Ok(holders.pop())
+    }
+
+    /// The title of the conversation that had a session and was deleted last; none if none of them had a title that can be read.
+    fn title_of_deleted(
+        &self,
+        id: &UpstreamId,
+        root: &TranscriptRoot,
+    ) -> Result<Option<String>, ConversationError> {
+        let store = &self.services.store;
+        let owners = store.owners(id, Some(root))?.into_iter();
+        let records = owners.filter_map(|owner| store.conversation(owner).ok().flatten());
+        let titled = records.filter(|record| record.deleted_at.is_some() && !record.title.is_empty());
+        let last = titled.max_by_key(|record| record.deleted_at);
+        Ok(last.map(|record| record.title))
     }
 
     /// The conversations that have ever had a session and were not deleted.

@@ -23,6 +23,12 @@ use super::readings::Pace;
 use crate::store::ConversationRecord;
 use crate::transcript::meter::metered;
 
+/// Whether the answer itself contains the export. Nothing is written then.
+#[must_use]
+pub fn is_inline(format: ExportFormat, path: Option<&str>) -> bool {
+    format == ExportFormat::Json && path.is_none()
+}
+
 /// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
 pub(super) const CARRIED_AT_ONCE: usize = 1;
 
@@ -38,7 +44,7 @@ impl Registry {
         self.services.works.begin(method, conversation, self.stop.clone())
     }
 
-    /// Exports a conversation in its present state. The work ends when the caller disconnects.
+    /// Exports a conversation in its present state.
     ///
     /// # Errors
     /// When there is no such conversation, the path cannot be used, or its transcripts cannot be read.
@@ -51,7 +57,7 @@ impl Registry {
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
-        let is_answer = format == ExportFormat::Json && path.is_none();
+        let is_answer = is_inline(format, path.as_deref());
         let place = is_answer.then(|| self.readings.place(self.folder_of(id), Pace::Quick));
         let (reading, carrying) = match &place {
             Some(place) => (Some(place.turn(begun.progress()).await?), None),

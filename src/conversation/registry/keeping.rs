@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, KeptFile, RestoreAnswer};
-use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
+use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
@@ -279,14 +279,14 @@ impl Registry {
     /// When there is no such conversation or session, or it could not be copied.
     pub async fn keep_named(
         &self,
-        conversation: Option<&ConversationRef>,
+        conversation: Option<ConversationId>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<KeepAnswer, ConversationError> {
+        let upstream = self.whole_session(upstream).await?;
         let is_total = conversation.is_none() && upstream.is_none();
         // A session that no conversation has is not moved with one.
-        let name = conversation.cloned();
-        let name = name.or_else(|| upstream.as_ref().map(|(id, _)| id.as_str().into()));
-        let moved = match name.and_then(|name| self.resolve(&name).ok()) {
+        let holder = || self.resolve(&upstream.as_ref()?.0.as_str().into()).ok();
+        let moved = match conversation.or_else(holder) {
             Some(id) => {
                 self.refuse_moving(id)?;
                 Some((id, self.shown(id)?.cwd))
@@ -348,7 +348,7 @@ impl Registry {
     /// When there is no such conversation or session, nothing of it is kept, or something else is there.
     pub async fn restore_named(
         self: &Arc<Self>,
-        conversation: Option<&ConversationRef>,
+        conversation: Option<ConversationId>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<RestoreAnswer, ConversationError> {
         if conversation.is_none() && upstream.is_none() {
@@ -357,6 +357,7 @@ impl Registry {
                 "name the conversation by conversationId, or the transcript by upstreamId",
             ));
         }
+        let upstream = self.whole_session(upstream).await?;
         let wanted = self.named_sessions(conversation, upstream)?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
@@ -395,6 +396,16 @@ impl Registry {
         self.changing("transcript/restore", work).await
     }
 
+    /// A session that may be named by the beginning of its id.
+    async fn whole_session(
+        &self,
+        named: Option<(UpstreamId, Option<AgentName>)>,
+    ) -> Result<Option<(UpstreamId, Option<AgentName>)>, ConversationError> {
+        let Some((id, agent)) = named else { return Ok(None) };
+        let id = self.whole_id(id, agent.as_ref()).await?;
+        Ok(Some((id, agent)))
+    }
+
     /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
     /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
     ///
@@ -422,7 +433,7 @@ impl Registry {
     /// The sessions that a caller means.
     fn named_sessions(
         &self,
-        conversation: Option<&ConversationRef>,
+        conversation: Option<ConversationId>,
         upstream: Option<(UpstreamId, Option<AgentName>)>,
     ) -> Result<Wanted, ConversationError> {
         match (conversation, upstream) {
@@ -434,8 +445,8 @@ impl Registry {
                 named: Vec::new(),
                 id: None,
             }),
-            (Some(name), None) => {
-                let record = self.record(self.resolve(name)?)?;
+            (Some(id), None) => {
+                let record = self.record(id)?;
                 let links = record.chain.links().iter().map(Session::from);
                 let named: Vec<Named> = links
                     .filter_map(|session| named(&self.services, session))
@@ -523,10 +534,7 @@ fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> 
 
 pub(super) fn failed(error: &TranscriptError) -> ConversationError {
     match error {
-        TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(
-            "{} exists and differs from the backup; to restore the backup, move that file away first",
-            path.display()
-        )),
+        TranscriptError::AlreadyExists { path } => ConversationError::NotReplaced { path: path.clone() },
         _ => error.into(),
     }
 }

@@ -53,7 +53,8 @@ impl Registry {
         .await
     }
 
-    /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it.
+    /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it. What is no
+    /// checkpoint's id is looked for in the conversation's history, as a user names a turn.
     ///
     /// # Errors
     /// When there is none, or its agent's transcripts cannot be read.
@@ -64,9 +65,17 @@ impl Registry {
     ) -> Result<CheckpointAnswer, ConversationError> {
         let services = Arc::clone(&self.services);
         let named: Option<CheckpointRef> = checkpoint.as_str().parse().ok();
-        let folder = named.and_then(|named| self.folder_of_agent(&AgentName::new(named.agent.as_str())));
+        let folder = match (&named, conversation) {
+            (Some(named), _) => self.folder_of_agent(&AgentName::new(named.agent.as_str())),
+            (None, Some(id)) => self.folder_of(id),
+            (None, None) => None,
+        };
         self.reading_page("checkpoint/get", conversation, folder, move || {
-            one(&services, &checkpoint, conversation)
+            match (named, conversation) {
+                (Some(place), conversation) => one(&services, &checkpoint, &place, conversation),
+                (None, Some(id)) => history(&services, id)?.named_turn(&checkpoint),
+                (None, None) => Err(ConversationError::CheckpointNotFound { id: checkpoint }),
+            }
         })
         .await
     }
@@ -177,10 +186,10 @@ fn history(services: &Services, id: ConversationId) -> Result<History, Conversat
 fn one(
     services: &Services,
     id: &CheckpointId,
+    place: &CheckpointRef,
     conversation: Option<ConversationId>,
 ) -> Result<CheckpointAnswer, ConversationError> {
     let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
-    let place: CheckpointRef = id.as_str().parse().map_err(|_| not_found())?;
     let agent = services.catalog.get(&AgentName::new(place.agent.as_str()));
     let root = agent.ok_or_else(not_found)?.transcript_root();
     let upstream_id = UpstreamId::new(place.upstream_id.as_str());
@@ -189,7 +198,7 @@ fn one(
         (Some(named), owners) if owners.contains(&named) => Some(named),
         // A session that is continued by reference need not be its own.
         (Some(named), _) => {
-            let holds = history(services, named).is_ok_and(|history| history.step_of(&place).is_some());
+            let holds = history(services, named).is_ok_and(|history| history.step_of(place).is_some());
             Some(named).filter(|_| holds).ok_or_else(not_found)?.into()
         }
         (None, [only]) => Some(*only),
@@ -197,11 +206,11 @@ fn one(
     };
     // A history that cannot be read as a whole has no numbers to give; the place itself may well be there.
     let current = owner.and_then(|owner| history(services, owner).ok());
-    let step = current.as_ref().and_then(|history| history.step_of(&place));
+    let step = current.as_ref().and_then(|history| history.step_of(place));
     if let (Some(current), Some(step)) = (current, step)
         && current.stands_at(id, step)
     {
         return current.turn(id, Some(step), None);
     }
-    History::of_place(services, id, &place, Reach::Kept)?.turn(id, None, step)
+    History::of_place(services, id, place, Reach::Kept)?.turn(id, None, step)
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::{AgentName, ConversationId, ConversationRef, UpstreamId};
+use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use tokio::runtime::Handle;
 
 use super::super::answer::{Answer, Request};
@@ -30,26 +30,6 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let call = move |progress| Call::Repair { progress };
         self.carry(id, "transcript/check", call, request).await
-    }
-
-    /// The same for the conversation with this name. A repeated call gets its answer even after the conversation was
-    /// deleted.
-    ///
-    /// # Errors
-    /// As [`Registry::repair_head`]; when there is no such conversation.
-    pub async fn repair_named(
-        self: &Arc<Self>,
-        name: &ConversationRef,
-        request: Option<Request>,
-    ) -> Result<Answer, ConversationError> {
-        match self.resolve(name) {
-            Ok(id) => self.repair_head(id, request).await,
-            Err(ConversationError::Deleted { id, at }) => {
-                let kept = self.kept(Some(id), request.as_ref())?;
-                kept.ok_or(ConversationError::Deleted { id, at })
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// The same of the transcript of this id: of a conversation's head it is that conversation's repair, and of a session that no

@@ -2,9 +2,9 @@
 //! stored result.
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
-//! machine of the conversation. This module handles calls that write nothing or concern no conversation. Calls that
-//! change something commit their result with the change (see [`Request::answered`]); the others commit it when they have
-//! one.
+//! machine of the conversation. This module handles calls that change no conversation's record. Those that change the
+//! store commit their result with the change (see [`Request::answered`]); the others, such as an export, commit it when
+//! they have one, and are carried out again if the daemon is killed before that.
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -11,7 +11,7 @@ use crate::conversation::services::now;
 use crate::store::RecentCursor;
 
 /// How many candidates an ambiguous name is reported with.
-const CANDIDATES_LIMIT: usize = 16;
+pub(super) const CANDIDATES_LIMIT: usize = 16;
 
 impl Registry {
     /// Finds a conversation by what a user typed in the folder `cwd`. One of that folder is what `.` means there from now on.
@@ -78,11 +78,10 @@ impl Registry {
             _ => self.find(&filter, None, CANDIDATES_LIMIT).await?,
         };
         match found.as_slice() {
-            [] => Err(ConversationError::NotFound {
-                what: format!(
-                    "no conversation matches \"{part}\"; give its id, the agent's own session id, at least 6 \
-                     characters of either, or a part of its title"
-                ),
+            // What cannot be read is no reason to say more.
+            [] => Err(ConversationError::NoConversation {
+                name: part.to_owned(),
+                transcripts: self.that_begin(part, None).await.unwrap_or_default(),
             }),
             [(_, only)] => Ok(*only),
             several => Err(self.ambiguous(part, several.iter().map(|(_, id)| *id))),
@@ -94,8 +93,8 @@ impl Registry {
         name: &str,
         candidates: impl IntoIterator<Item = ConversationId>,
     ) -> ConversationError {
-        let candidate = |id| Candidate {
-            id,
+        let candidate = |id: ConversationId| Candidate {
+            id: id.to_string(),
             title: self.shown(id).map(|found| found.title).unwrap_or_default(),
         };
         ConversationError::AmbiguousName {

@@ -3,7 +3,7 @@
 //! The shelf finds and reads the files; this module decides what a list contains. Each first page looks at every file;
 //! the pages after it are cut from that result.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,14 +11,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
+use bridge_protocol::id::MIN_PREFIX_CHARS;
 use bridge_protocol::transcript::{Transcript, TranscriptPage};
 use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
-use super::super::error::ConversationError;
+use super::super::error::{Candidate, ConversationError};
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
 use super::Registry;
+use super::resolving::CANDIDATES_LIMIT;
 use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
 use crate::store::{Salvaged, Store, StoreError, TranscriptRoot};
@@ -97,6 +99,70 @@ impl Registry {
             })
         });
         made.await
+    }
+
+    /// The session that a user means by the beginning of its id. What begins the id of no transcript stays as it is.
+    ///
+    /// # Errors
+    /// When several ids begin so, or the transcripts cannot be read.
+    pub async fn whole_id(
+        &self,
+        id: UpstreamId,
+        agent: Option<&AgentName>,
+    ) -> Result<UpstreamId, ConversationError> {
+        if !self.services.store.owners(&id, None)?.is_empty() {
+            return Ok(id);
+        }
+        let candidates = self.that_begin(id.as_str(), agent).await?;
+        match candidates.as_slice() {
+            [] => Ok(id),
+            [only] => Ok(UpstreamId::new(only.id.as_str())),
+            _ => Err(ConversationError::AmbiguousTranscript {
+                name: id.to_string(),
+                candidates,
+            }),
+        }
+    }
+
+    /// The transcripts whose ids begin so, not all if there are many; only the one whose id this is, if there is one.
+    pub(super) async fn that_begin(
+        &self,
+        beginning: &str,
+        agent: Option<&AgentName>,
+    ) -> Result<Vec<Candidate>, ConversationError> {
+        if beginning.chars().count() < MIN_PREFIX_CHARS {
+            return Ok(Vec::new());
+        }
+        let roots = match self.listed_roots(agent) {
+            Err(ConversationError::Unsupported(_)) => Vec::new(),
+            roots => roots?,
+        };
+        let (beginning, shelves) = (beginning.to_owned(), Arc::clone(&self.shelves));
+        self.reading("transcript/list", None, move || {
+            let has = |root: &Listed| root.format.dialect().locate(&root.folder, &beginning);
+            if roots
+                .iter()
+                .any(|root| has(root).is_ok_and(|paths| !paths.is_empty()))
+            {
+                return Ok(vec![Candidate {
+                    id: beginning,
+                    title: String::new(),
+                }]);
+            }
+            let mut shelves = shelves.blocking_lock_owned();
+            let mut titles = BTreeMap::new();
+            for root in &roots {
+                let shelf = shelves.entry(root.folder.clone()).or_default();
+                shelf.scan(&root.folder, root.format);
+                let entries = shelf.behind(None);
+                for entry in entries.filter(|entry| entry.upstream_id.starts_with(&beginning)) {
+                    titles.insert(entry.upstream_id.clone(), entry.title.clone());
+                }
+            }
+            let candidates = titles.into_iter().map(|(id, title)| Candidate { id, title });
+            Ok(candidates.take(CANDIDATES_LIMIT).collect())
+        })
+        .await
     }
 
     /// All transcripts as they are now. A problem with one folder is logged.

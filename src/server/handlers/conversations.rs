@@ -1,5 +1,7 @@
 //! `conversation/…`.
 
+use std::sync::Arc;
+
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
     ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, LineagePage, Settings,
@@ -18,7 +20,7 @@ use super::{Act, Daemon, Outcome, handlers, read};
 use crate::conversation::answer::Request;
 use crate::conversation::effect::{self, Call};
 use crate::conversation::folder::{usable_folder, wanted_folder};
-use crate::conversation::registry::Filter;
+use crate::conversation::registry::{Filter, Registry, is_inline};
 
 impl Act<NewConversation> for Daemon {
     fn complete(&self, params: &mut NewConversation) {
@@ -216,12 +218,14 @@ handlers! {
         read(&self.registry.adopt(params, request).await?)
     }
 
-    Export(self, params, _) {
+    Export(self, params, request) {
         let id = self.resolve(&params.conversation_id)?;
-        let registry = &self.registry;
-        registry
-            .export(id, params.format, params.path, params.secrets)
-            .await
+        let (format, path, secrets) = (params.format, params.path, params.secrets);
+        // An answer that contains the export would fill the store, and nothing was written.
+        let request = request.filter(|_| !is_inline(format, path.as_deref()));
+        let export =
+            move |registry: Arc<Registry>| async move { registry.export(id, format, path, secrets).await };
+        self.once(Some(id), request, export).await
     }
 
     Import(self, params, request) {

@@ -26,10 +26,15 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::Ambiguous { candidates, .. } => {
             made(ErrorKind::Ambiguous).with("candidates", texts(candidates))
         }
-        ConversationError::AmbiguousName { candidates, .. } => {
-            let candidate = |candidate: &Candidate| json!({"id": candidate.id, "title": candidate.title});
-            let candidates: Vec<Value> = candidates.iter().map(candidate).collect();
-            made(ErrorKind::Ambiguous).with("candidates", candidates)
+        ConversationError::AmbiguousName { candidates, .. }
+        | ConversationError::AmbiguousTranscript { candidates, .. } => {
+            made(ErrorKind::Ambiguous).with("candidates", objects(candidates))
+        }
+        ConversationError::NoConversation { transcripts, .. } if transcripts.is_empty() => {
+            made(ErrorKind::NotFound)
+        }
+        ConversationError::NoConversation { transcripts, .. } => {
+            made(ErrorKind::NotFound).with("transcripts", objects(transcripts))
         }
         ConversationError::AmbiguousAgents { agents, .. } => {
             made(ErrorKind::Ambiguous).with("agents", texts(agents))
@@ -66,6 +71,9 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::NotResumable).with("attempts", attempts)
         }
         ConversationError::Conflict(_) => made(ErrorKind::Conflict),
+        ConversationError::NotReplaced { path } => {
+            made(ErrorKind::Conflict).with("path", path.to_string_lossy().into_owned())
+        }
         ConversationError::PartOfTree { undo_id } => {
             made(ErrorKind::Conflict).with("undoId", Value::from(undo_id.as_str()))
         }
@@ -82,6 +90,11 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
         ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
     }
+}
+
+fn objects(candidates: &[Candidate]) -> Vec<Value> {
+    let object = |candidate: &Candidate| json!({"id": candidate.id, "title": candidate.title});
+    candidates.iter().map(object).collect()
 }
 
 fn texts<T: ToString>(items: &[T]) -> Vec<String> {

@@ -19,7 +19,7 @@ impl Daemon {
             conversation_id,
             after,
         } = parameters::read(params)?;
-        let id = conversation_id.map(|name| self.resolve(&name)).transpose()?;
+        let id = self.resolve_named(conversation_id.as_ref())?;
         let registry = Arc::clone(&self.registry);
         Ok(Box::new(move |feed| {
             Box::pin(async move {

@@ -1,5 +1,7 @@
 //! `transcript/…` and `checkpoint/…`.
 
+use std::sync::Arc;
+
 use bridge_protocol::method::{
     Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
 };
@@ -9,7 +11,7 @@ use super::parameters::{LIST_LIMITS, page_limit};
 use super::{handlers, read};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
-use crate::conversation::registry::{TranscriptFilter, tree};
+use crate::conversation::registry::{Registry, TranscriptFilter, tree};
 
 handlers! {
     ListTranscripts(self, params, _) {
@@ -41,33 +43,40 @@ handlers! {
             ));
         }
         let (registry, agent) = (&self.registry, agent.as_ref());
+        let upstream_id = match upstream_id {
+            Some(id) => Some(registry.whole_id(id, agent).await?),
+            None => None,
+        };
         let repaired = match (upstream_id, &conversation_id) {
             (Some(id), None) if repair => registry.repair_transcript(id, agent, request).await,
-            (None, Some(name)) if repair => registry.repair_named(name, request).await,
+            (None, Some(name)) if repair => registry.repair_head(self.resolve(name)?, request).await,
             (Some(id), None) => return registry.check_transcript(id, agent).await,
-            (None, Some(name)) => return registry.check_head(name).await,
+            (None, Some(name)) => return registry.check_head(self.resolve(name)?).await,
             (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
         };
         read(&repaired?)
     }
 
-    Keep(self, params, _) {
+    Keep(self, params, request) {
         let session = of_agent(params.upstream_id, params.agent)?;
-        let kept = self.registry.keep_named(params.conversation_id.as_ref(), session);
-        kept.await
+        let of = self.resolve_named(params.conversation_id.as_ref())?;
+        // Nothing is named: only the totals are asked for.
+        let request = request.filter(|_| of.is_some() || session.is_some());
+        let keep = |registry: Arc<Registry>| async move { registry.keep_named(of, session).await };
+        self.once(of, request, keep).await
     }
 
-    Restore(self, params, _) {
+    Restore(self, params, request) {
         let session = of_agent(params.upstream_id, params.agent)?;
-        let restored = self
-            .registry
-            .restore_named(params.conversation_id.as_ref(), session);
-        restored.await
+        let of = self.resolve_named(params.conversation_id.as_ref())?;
+        let restore = |registry: Arc<Registry>| async move { registry.restore_named(of, session).await };
+        self.once(of, request, restore).await
     }
 
-    Forget(self, params, _) {
-        let forgotten = self.registry.forget_named(params.upstream_id, params.agent);
-        forgotten.await
+    Forget(self, params, request) {
+        let (id, agent) = (params.upstream_id, params.agent);
+        let forget = |registry: Arc<Registry>| async move { registry.forget_named(id, agent).await };
+        self.once(None, request, forget).await
     }
 
     MoveTree(self, params, request) {
@@ -92,10 +101,7 @@ handlers! {
     }
 
     GetCheckpoint(self, params, _) {
-        let conversation = params
-            .conversation_id
-            .map(|name| self.resolve(&name))
-            .transpose()?;
+        let conversation = self.resolve_named(params.conversation_id.as_ref())?;
         self.registry.checkpoint(params.checkpoint_id, conversation).await
     }
 }
