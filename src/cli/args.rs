@@ -203,6 +203,17 @@ impl Command {
     /// # Errors
     /// It did not work; the problem has the message and the exit code.
     pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome<Exit> {
+        let is_text = matches!(
+            self,
+            Self::Demo(_) | Self::Completions(_) | Self::Man(_) | Self::Generate(_)
+        );
+        if is_text && context.output.json {
+            let name = context.command.as_deref().unwrap_or_default();
+            return Err(
+                Problem::new(Exit::Usage, format!("{name} prints text and has no --json"))
+                    .hint(format!("see its options: sessionctl help {name}")),
+            );
+        }
         match self {
             Self::Chat(options) => chat::chat(context, options).await,
             Self::Send(options) => send::send(context, options).await,

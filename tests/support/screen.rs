@@ -13,10 +13,29 @@ pub(crate) struct Screen {
     cells: Cells,
 }
 
+/// How a character is shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Look {
+    /// By the code that sets it, such as 1 for bold.
+    styles: [bool; 8],
+    /// The code of the colour.
+    colour: u16,
+}
+
+/// The styles by their codes.
+const STYLES: [(usize, &str); 5] = [
+    (1, "bold"),
+    (2, "dim"),
+    (3, "italic"),
+    (4, "underlined"),
+    (7, "reversed"),
+];
+
 #[derive(Default)]
 struct Cells {
     columns: usize,
-    lines: Vec<Vec<char>>,
+    lines: Vec<Vec<(char, Look)>>,
+    look: Look,
     row: usize,
     column: usize,
     saved: (usize, usize),
@@ -47,9 +66,81 @@ impl Screen {
             .cells
             .lines
             .iter()
-            .map(|line| line.iter().collect::<String>());
-        let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
-        format!("{}\n", lines.join("\n").trim_end())
+            .map(|line| line.iter().map(|(letter, _)| letter).collect::<String>());
+        joined(lines)
+    }
+
+    /// The same with `{bold red}` where a style begins and `{/}` where it ends.
+    pub(crate) fn painted(&self) -> String {
+        joined(self.cells.lines.iter().map(|line| {
+            let (mut text, mut before) = (String::new(), Look::default());
+            let end = line
+                .iter()
+                .rposition(|(letter, _)| *letter != ' ')
+                .map_or(0, |at| at + 1);
+            for (letter, look) in &line[..end] {
+                if *look != before {
+                    let end = if before == Look::default() { "" } else { "{/}" };
+                    text.push_str(&format!("{end}{}", look.mark()));
+                    before = *look;
+                }
+                text.push(*letter);
+            }
+            if before != Look::default() {
+                text.push_str("{/}");
+            }
+            text
+        }))
+    }
+}
+
+/// Lines without the space behind them and below the text.
+fn joined(lines: impl Iterator<Item = String>) -> String {
+    let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
+    format!("{}\n", lines.join("\n").trim_end())
+}
+
+impl Look {
+    /// Takes what a control sequence sets.
+    fn set(&mut self, codes: &[u16]) {
+        for code in codes {
+            match code {
+                0 => *self = Self::default(),
+                1..=7 => self.styles[usize::from(*code)] = true,
+                22 => self.styles[1..=2].fill(false),
+                23..=27 => self.styles[usize::from(*code - 20)] = false,
+                30..=37 | 90..=97 => self.colour = *code,
+                39 => self.colour = 0,
+                // A colour by its number, which follows.
+                38 => {
+                    self.colour = 38;
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn mark(self) -> String {
+        let colour = match self.colour {
+            0 => "",
+            31 => "red",
+            32 => "green",
+            33 => "yellow",
+            34 => "blue",
+            35 => "magenta",
+            36 => "cyan",
+            _ => "another colour",
+        };
+        let styles = STYLES.iter().filter(|(code, _)| self.styles[*code]);
+        let names = styles
+            .map(|(_, name)| *name)
+            .chain((!colour.is_empty()).then_some(colour));
+        let names: Vec<&str> = names.collect();
+        match names.is_empty() {
+            true => String::new(),
+            false => format!("{{{}}}", names.join(" ")),
+        }
     }
 }
 
@@ -75,9 +166,9 @@ impl Perform for Cells {
         }
         let line = &mut self.lines[self.row];
         while line.len() <= self.column {
-            line.push(' ');
+            line.push((' ', Look::default()));
         }
-        line[self.column] = letter;
+        line[self.column] = (letter, self.look);
         self.column += 1;
     }
 
@@ -114,6 +205,10 @@ impl Perform for Cells {
                 0 => self.lines[self.row].truncate(self.column),
                 _ => self.lines[self.row].clear(),
             },
+            'm' => {
+                let codes: Vec<u16> = params.iter().flatten().copied().collect();
+                self.look.set(if codes.is_empty() { &[0] } else { &codes });
+            }
             'n' if count == 6 => {
                 let (row, column) = (self.row - self.top() + 1, self.column + 1);
                 self.answers.push_str(&format!("\x1b[{row};{column}R"));

@@ -145,9 +145,14 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
         let more = format!("and {}", words::count(more, "older one", "older ones"));
         context.output.line(&context.output.look.paint(DIM, &more))?;
     }
-    context
-        .output
-        .note("sessionctl archive restore ID restores one; sessionctl archive prune deletes all of them")?;
+    let newest = answer
+        .unclaimed
+        .first()
+        .map(|session| session.upstream_id.as_str());
+    let newest = shell_word(newest.unwrap_or_default());
+    context.output.note(&format!(
+        "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
+    ))?;
     Ok(Exit::Done)
 }
 
