@@ -24,8 +24,8 @@ use super::{sessionctl, text};
 /// What Ctrl-D sends.
 const CTRL_D: &str = "\x04";
 
-/// Three days, so that the reset has a day at each hour.
-const LIMITED: &str = "Write it [[limit 259200]]";
+/// Three days and half an hour, so that the reset has a day at each hour and is as far away for as long as a test takes.
+const LIMITED: &str = "Write it [[limit 261000]]";
 
 /// The agent's answer in Markdown, with a tool call in the middle.
 const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
@@ -34,6 +34,10 @@ const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one ite
 const DIFF: &str = "[[ask Edit a.txt?]] [[write a.txt one\nzwei\nthree\n]] [[say Written]]";
 
 const THREE_LINES: &str = r#"[[ask Run the clean-up?]] [[tool Bash {"command":"set -e\ncd build\nrm -r old","description":"Clean up"}]] [[say Cleaned]]"#;
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// Where a command runs.
 #[derive(Clone, Copy)]
@@ -93,7 +97,7 @@ impl View {
         act(&mut terminal);
         let (display, _) = terminal.display_at_end();
         Shot {
-            text: steady(&display.text(), home),
+            text: steady(&display.whole_lines(), home),
             painted: steady(&display.painted(), home),
         }
     }
@@ -156,7 +160,7 @@ fn picker() -> Shots {
         terminal.until("\x1b[J");
         let display = terminal.display();
         let shot = Shot {
-            text: steady(&display.text(), home.path()),
+            text: steady(&display.whole_lines(), home.path()),
             painted: steady(&display.painted(), home.path()),
         };
         terminal.type_in(ESCAPE);
@@ -262,16 +266,18 @@ fn foreign_listener() -> Shots {
         let run = folder.path().join("run");
         DirBuilder::new().mode(0o700).create(&run).unwrap();
         let listener = UnixListener::bind(run.join("sessiond.sock")).unwrap();
-        let other = thread::spawn(move || {
-            let (mut connection, _) = listener.accept().unwrap();
-            drop(listener);
-            connection.read_exact(&mut [0]).unwrap();
-            connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        // It ends with this process.
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                // Whoever has left needs no answer.
+                if connection.read_exact(&mut [0]).is_ok() {
+                    drop(connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+                }
+            }
         });
         let command = sessionctl(folder.path(), &["ls", "--no-start"]);
-        let shot = in_sentences(view.shot(folder.path(), command, |_| {}));
-        other.join().unwrap();
-        shot
+        in_sentences(view.shot(folder.path(), command, |_| {}))
     })
 }
 
@@ -306,7 +312,7 @@ fn socket_of_another_user() -> Shots {
 fn in_sentences(shot: Shot) -> Shot {
     let join = |text: &str| {
         let mut joined = String::new();
-        for line in text.lines() {
+        for line in text.lines().map(|line| line.trim_end_matches('⏎')) {
             let plain = line.trim_start_matches("{yellow}").trim_start_matches("{red}");
             let begins = ["error", "hint", "---"]
                 .iter()
@@ -352,6 +358,8 @@ fn steady_line(line: &str, ids: &mut Vec<String>) -> String {
         let is_number = !word.is_empty() && word.bytes().all(|letter| letter.is_ascii_digit());
         let written = match *word {
             id if is_id(id) => numbered(id, ids),
+            _ if is_number && MONTHS.contains(&after) => "00".to_owned(),
+            month if MONTHS.contains(&month) => "Month".to_owned(),
             day if ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"].contains(&day) => "Day".to_owned(),
             time if time.contains(':') && time.ends_with(['a', 'p', 'm']) => "1:23pm".to_owned(),
             time if time.starts_with(|digit: char| digit.is_ascii_digit()) && time.contains([':', '-']) => {
@@ -371,7 +379,7 @@ fn steady_line(line: &str, ids: &mut Vec<String>) -> String {
 /// Whether a word is an id, or the beginning of one as it is shown.
 fn is_id(word: &str) -> bool {
     let is_hex = |letter: u8| letter.is_ascii_hexdigit() || letter == b'-';
-    (word.len() == 8 || word.len() == 36) && word.bytes().all(is_hex) && !word.starts_with("20")
+    (word.len() == 8 || word.len() == 36) && word.bytes().all(is_hex) && !word.starts_with('-')
 }
 
 /// The same for each occurrence of an id: the first is all of `1`, the next one of `2`.

@@ -1,11 +1,15 @@
 //! A terminal's screen: what a person sees after all the control sequences.
 
+use std::collections::BTreeSet;
 use std::mem;
 
 use vte::{Params, Parser, Perform};
 
 /// The rows of the terminals of these tests.
 pub(crate) const ROWS: usize = 24;
+
+/// At the end of a line that was too long for the terminal.
+const TOO_LONG: char = '⏎';
 
 /// The screen with everything that has scrolled off it.
 pub(crate) struct Screen {
@@ -36,6 +40,8 @@ struct Cells {
     columns: usize,
     lines: Vec<Vec<(char, Look)>>,
     look: Look,
+    /// The lines that continue the one before, which was too long.
+    continued: BTreeSet<usize>,
     row: usize,
     column: usize,
     saved: (usize, usize),
@@ -70,9 +76,17 @@ impl Screen {
         joined(lines)
     }
 
+    /// The same, but a line that was too long is one line, as a terminal copies it, with a sign at its end.
+    pub(crate) fn whole_lines(&self) -> String {
+        joined(
+            self.whole()
+                .map(|line| line.iter().map(|(letter, _)| letter).collect()),
+        )
+    }
+
     /// The same with `{bold red}` where a style begins and `{/}` where it ends.
     pub(crate) fn painted(&self) -> String {
-        joined(self.cells.lines.iter().map(|line| {
+        joined(self.whole().map(|line| {
             let (mut text, mut before) = (String::new(), Look::default());
             let end = line
                 .iter()
@@ -91,6 +105,22 @@ impl Screen {
             }
             text
         }))
+    }
+
+    /// The lines, each with what continues it.
+    fn whole(&self) -> impl Iterator<Item = Vec<(char, Look)>> {
+        let mut whole: Vec<Vec<(char, Look)>> = Vec::new();
+        for (row, line) in self.cells.lines.iter().enumerate() {
+            match whole.last_mut() {
+                Some(last) if self.cells.continued.contains(&row) => {
+                    last.retain(|(letter, _)| *letter != TOO_LONG);
+                    last.extend(line);
+                    last.push((TOO_LONG, Look::default()));
+                }
+                _ => whole.push(line.clone()),
+            }
+        }
+        whole.into_iter()
     }
 }
 
@@ -111,9 +141,9 @@ impl Look {
                 23..=27 => self.styles[usize::from(*code - 20)] = false,
                 30..=37 | 90..=97 => self.colour = *code,
                 39 => self.colour = 0,
-                // A colour by its number, which follows.
+                // A colour by its number, which is the last code.
                 38 => {
-                    self.colour = 38;
+                    self.colour = *codes.last().unwrap_or(code);
                     return;
                 }
                 _ => {}
@@ -123,19 +153,19 @@ impl Look {
 
     fn mark(self) -> String {
         let colour = match self.colour {
-            0 => "",
-            31 => "red",
-            32 => "green",
-            33 => "yellow",
-            34 => "blue",
-            35 => "magenta",
-            36 => "cyan",
-            _ => "another colour",
+            0 => String::new(),
+            31 => "red".to_owned(),
+            32 => "green".to_owned(),
+            33 => "yellow".to_owned(),
+            34 => "blue".to_owned(),
+            35 => "magenta".to_owned(),
+            36 => "cyan".to_owned(),
+            other => format!("colour {other}"),
         };
         let styles = STYLES.iter().filter(|(code, _)| self.styles[*code]);
         let names = styles
             .map(|(_, name)| *name)
-            .chain((!colour.is_empty()).then_some(colour));
+            .chain((!colour.is_empty()).then_some(colour.as_str()));
         let names: Vec<&str> = names.collect();
         match names.is_empty() {
             true => String::new(),
@@ -163,6 +193,7 @@ impl Perform for Cells {
     fn print(&mut self, letter: char) {
         if self.column >= self.columns {
             self.go_to(self.row + 1, 0);
+            self.continued.insert(self.row);
         }
         let line = &mut self.lines[self.row];
         while line.len() <= self.column {
@@ -200,6 +231,7 @@ impl Perform for Cells {
             'J' if count == 0 => {
                 self.lines[self.row].truncate(self.column);
                 self.lines.truncate(self.row + 1);
+                self.continued.retain(|row| *row <= self.row);
             }
             'K' => match count {
                 0 => self.lines[self.row].truncate(self.column),

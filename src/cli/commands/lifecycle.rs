@@ -71,7 +71,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
     }
     let reset = method::Reset::of(conversation.id);
     context.ask(&daemon, reset).await?;
-    let mut done = format!("Reset {name}: its next prompt starts a new chat.");
+    let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
     if conversation.head.is_some() {
         let id = words::short_id(conversation.id);
         done.push_str(&format!(" Undo with: sessionctl undo {id}"));

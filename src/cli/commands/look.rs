@@ -207,7 +207,8 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
             dim(clock.when(entry.at, look)),
             (session, STRONG),
             now,
-            plain(words::origin(entry, "")),
+            // The log has each session as it was when it was made, so that nothing had run on it.
+            plain(words::origin(entry, "", None)),
         ]);
         for line in words::tried(&entry.attempts) {
             table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);
