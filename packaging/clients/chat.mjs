@@ -9,13 +9,10 @@ process.on("uncaughtException", ({ code, name, message }) => {
 });
 const [cwd, prompt] = process.argv.slice(2);
 if (!prompt) throw new Error("usage: chat.mjs FOLDER PROMPT");
-let [shown, questions, hasGap, wasLost] = ["", [], false, false];
+let [shown, questions, hasGap] = ["", [], false];
 
 const client = await Client.connect({
-  onConnection(isUp) {
-    wasLost = true;
-    console.error(isUp ? "(connected again)" : "\n(waiting for the daemon)");
-  },
+  onConnection: (isUp) => console.error(isUp ? "(connected again)" : "\n(waiting for the daemon)"),
 });
 const newest = await client.conversation.list({ limit: 5 });
 for (const { id, title } of newest.conversations) console.log(id, title);
@@ -23,8 +20,8 @@ const conversationId = (await client.conversation.new({ cwd })).conversation.id;
 follow(client.subscribe({ conversationId }));
 createInterface({ input: process.stdin }).on("line", answer);
 const turn = await client.conversation.prompt({ conversationId, prompt });
-if (hasGap || wasLost) {
-  // The rest of the answer, if not all of its events arrived.
+if (hasGap || turn.failure) {
+  // The rest of the answer: not all of its events arrived, or the daemon was killed during the turn.
   const { messages } = await client.conversation.history({ conversationId, limit: 1000 });
   const parts = messages.filter(({ role }) => role === "assistant").flatMap(({ content }) => content);
   show(parts.map(({ type, text }) => (type === "text" ? text : "")).join(""));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use indicatif::BinaryBytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -261,7 +262,7 @@ pub enum CallError {
     #[error("too many requests to the agent are unanswered")]
     TooManyCalls,
     /// The answer exceeded the line limit and was skipped.
-    #[error("the agent's answer is longer than {limit_bytes} bytes")]
+    #[error("the agent's answer is longer than {}", BinaryBytes(*limit_bytes as u64))]
     TooLong {
         /// The limit, in bytes.
         limit_bytes: usize,

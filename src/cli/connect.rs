@@ -49,9 +49,6 @@ pub(super) struct Reach {
 /// a second.
 const LISTENS_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long to wait for an answer while no daemon holds the lock. A daemon takes the lock before everything that takes long.
-const UNLOCKED_LIMIT: Duration = Duration::from_secs(8);
-
 /// The pause between two attempts.
 const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 
@@ -168,7 +165,8 @@ impl Reach {
         Ok(None)
     }
 
-    /// Connects to a daemon that answers. A service manager may listen for one that is still starting.
+    /// Connects to a daemon that answers. A service manager may listen for one that is still starting: it has the lock by then, and
+    /// is the listener itself from when it serves.
     async fn connect_to(&self, socket: &Path) -> Result<Client, ConnectError> {
         let (mut limit, mut waited) = (FIRST_ANSWER_LIMIT, Duration::ZERO);
         loop {
@@ -212,11 +210,8 @@ impl Reach {
 /// How much longer to wait for an answer on a socket, if at all. `holder` is the process of the held lock, if any; `listener` is the
 /// process that listens.
 fn next_wait(holder: Option<Option<u32>>, listener: Option<u32>, waited: Duration) -> Option<Duration> {
-    match holder {
-        Some(pid) if pid.is_some() && pid == listener => None,
-        Some(_) => (waited < START_LIMIT).then_some(START_LIMIT),
-        None => (waited < UNLOCKED_LIMIT).then(|| UNLOCKED_LIMIT.saturating_sub(waited)),
-    }
+    let is_starting = holder.is_some_and(|pid| pid.is_none() || pid != listener);
+    (is_starting && waited < START_LIMIT).then_some(START_LIMIT)
 }
 
 impl Reach {
@@ -447,19 +442,17 @@ mod tests {
 
     #[test]
     fn only_a_daemon_that_listens_itself_is_not_waited_for() {
-        let seconds = Duration::from_secs;
         let table = [
             (Some(Some(7)), Some(7), 5, None),
             (Some(Some(7)), Some(1), 5, Some(START_LIMIT)),
             (Some(Some(7)), None, 5, Some(START_LIMIT)),
             (Some(None), None, 5, Some(START_LIMIT)),
             (Some(Some(7)), Some(1), 125, None),
-            (None, Some(1), 5, Some(seconds(3))),
-            (None, Some(1), 8, None),
-            (Some(Some(7)), Some(1), 8, Some(START_LIMIT)),
+            (None, Some(1), 5, None),
+            (None, None, 5, None),
         ];
         for (holder, listener, waited, expected) in table {
-            let next = next_wait(holder, listener, seconds(waited));
+            let next = next_wait(holder, listener, Duration::from_secs(waited));
             assert_eq!(next, expected, "{holder:?} {listener:?} {waited}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! It owns the keys and the screen, which it restores however it ends. What a conversation is used for is the caller's.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 
@@ -12,7 +12,7 @@ use crossterm::cursor::MoveTo;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::execute;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
-use futures_util::future::{BoxFuture, FutureExt as _, OptionFuture};
+use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
 use unicode_width::UnicodeWidthStr;
 
 use super::commands::make::new_here;
@@ -26,14 +26,18 @@ use super::problem::{Outcome, Problem};
 use super::words;
 use crate::paths::shell_word;
 
-/// How many conversations are listed.
+/// How many conversations are listed. The daemon searches the titles, folders and agents of the others.
 const LISTED: usize = 1_000;
 
-/// Of how many conversations the last turns are read ahead, so that their last prompt is found too.
+/// Of how many conversations the last turns are read before anything is typed. After that those of all are read, because the query
+/// may be of their last prompt, which only their transcripts tell.
 const READ_AHEAD: usize = 50;
 
 /// How many messages are shown of the selected conversation.
 const SHOWN_MESSAGES: u32 = 8;
+
+/// How many lines of those are held: more than a terminal has.
+const HELD_LINES: usize = 200;
 
 /// Whether there is a user to ask: the keys come from standard input, the list goes to standard error.
 pub(super) fn is_possible(output: &Output) -> bool {
@@ -50,7 +54,7 @@ pub(super) async fn pick(
     daemon: &Daemon,
     may_create: bool,
 ) -> Outcome<Conversation> {
-    let (all, _) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
+    let (all, has_more) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
     if all.is_empty() && may_create {
         return new_here(daemon, None).await;
     }
@@ -64,6 +68,8 @@ pub(super) async fn pick(
         may_create,
         matched: all.clone(),
         all,
+        has_more,
+        searched: String::new(),
         last_turns: HashMap::new(),
         query: String::new(),
         selected: 0,
@@ -87,6 +93,20 @@ enum Input {
     Delete,
 }
 
+/// What the daemon is asked for while the user types.
+enum Wanted {
+    /// The conversations that match a query.
+    Matches(String),
+    /// The end of a conversation.
+    End(ConversationId),
+}
+
+/// What the daemon answered.
+enum Read {
+    Matches(String, Vec<Conversation>),
+    End(ConversationId, LastTurns),
+}
+
 /// The end of a conversation.
 #[derive(Default)]
 struct LastTurns {
@@ -103,6 +123,10 @@ struct Picker<'a> {
     enter: String,
     may_create: bool,
     all: Vec<Conversation>,
+    /// Whether there are others than `all`.
+    has_more: bool,
+    /// The query whose matches among those are in `all`.
+    searched: String,
     /// Those that have each word of the query, in the order of the list.
     matched: Vec<Conversation>,
     /// The ends of the conversations that were read so far.
@@ -151,13 +175,15 @@ impl Picker<'_> {
         let mut stopped = pin!(stopped().map_err(failed)?);
         let screen = Screen::take().map_err(failed)?;
         let (daemon, look) = (self.daemon, self.look);
-        let mut reading: Option<BoxFuture<'_, _>> = None;
+        let mut reading: Option<LocalBoxFuture<'_, _>> = None;
         // Typed while the daemon did what an earlier key asked for.
         let mut typed = VecDeque::new();
         loop {
             self.draw().map_err(failed)?;
             if reading.is_none() {
-                reading = self.next_to_read().map(|id| last_turns(daemon, id, look).boxed());
+                reading = self
+                    .next_to_read()
+                    .map(|wanted| read(daemon, wanted, look).boxed_local());
             }
             tokio::select! {
                 biased;
@@ -179,9 +205,17 @@ impl Picker<'_> {
                         return Ok(picked);
                     }
                 }
-                Some((id, last)) = OptionFuture::from(reading.as_mut()) => {
+                Some(read) = OptionFuture::from(reading.as_mut()) => {
                     reading = None;
-                    self.last_turns.insert(id, last);
+                    match read {
+                        Read::Matches(query, found) => {
+                            let known: HashSet<_> = self.all.iter().map(|one| one.id).collect();
+                            let new = found.into_iter().filter(|one| !known.contains(&one.id));
+                            self.all.extend(new);
+                            self.searched = query;
+                        }
+                        Read::End(id, last) => drop(self.last_turns.insert(id, last)),
+                    }
                     self.filter();
                 }
             }
@@ -192,11 +226,20 @@ impl Picker<'_> {
         self.matched.get(self.selected)
     }
 
-    /// The selected conversation if its end was not read yet, else the next one.
-    fn next_to_read(&self) -> Option<ConversationId> {
-        let ahead = self.all.iter().take(READ_AHEAD);
+    /// What may match the query and was not looked at yet; of the conversations, the selected one first.
+    fn next_to_read(&self) -> Option<Wanted> {
+        if self.has_more && self.query != self.searched {
+            return Some(Wanted::Matches(self.query.clone()));
+        }
+        let ahead = match self.query.as_str() {
+            "" => READ_AHEAD,
+            _ => self.all.len(),
+        };
+        let ahead = self.all.iter().take(ahead);
         let mut wanted = self.selected().into_iter().chain(ahead).map(|one| one.id);
-        wanted.find(|id| !self.last_turns.contains_key(id))
+        wanted
+            .find(|id| !self.last_turns.contains_key(id))
+            .map(Wanted::End)
     }
 
     /// Matches the conversations again; the selected one stays selected.
@@ -359,13 +402,23 @@ impl Picker<'_> {
         );
         lines.resize(rows.saturating_sub(1), String::new());
         let (matched, all) = (self.matched.len(), self.all.len());
+        let more = if self.has_more { "+" } else { "" };
+        let is_searching = all > READ_AHEAD && !self.query.is_empty() && self.next_to_read().is_some();
+        let so_far = if is_searching { " so far" } else { "" };
         let new = if self.may_create { " · ^N new" } else { "" };
         let keys = format!(
             "{} · ^F fork · ^R rename · ^X delete{new} · Esc leaves",
             self.enter
         );
         lines.push(match self.message.as_str() {
-            "" => look.paint(DIM, &cut(&format!("{matched} of {all} · {keys}"), columns, look)),
+            "" => look.paint(
+                DIM,
+                &cut(
+                    &format!("{matched} of {all}{more}{so_far} · {keys}"),
+                    columns,
+                    look,
+                ),
+            ),
             message => look.paint(ATTENTION, &cut(message, columns, look)),
         });
         let text = lines.join(&format!("{}\r\n", Clear(ClearType::UntilNewLine)));
@@ -387,8 +440,23 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
     }
 }
 
+/// Asks the daemon. What it does not answer matches nothing; the next key that needs it reports why.
+async fn read(daemon: &Daemon, wanted: Wanted, look: Look) -> Read {
+    match wanted {
+        Wanted::End(id) => Read::End(id, last_turns(daemon, id, look).await),
+        Wanted::Matches(query) => {
+            let matching = method::ListConversations {
+                query: Some(query.clone()),
+                ..Default::default()
+            };
+            let found = list::here_first(daemon, &matching, LISTED).await;
+            Read::Matches(query, found.map(|(found, _)| found).unwrap_or_default())
+        }
+    }
+}
+
 /// The end of a conversation.
-async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (ConversationId, LastTurns) {
+async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurns {
     let history = method::History {
         last: Some(SHOWN_MESSAGES),
         ..method::History::of(id)
@@ -401,7 +469,8 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
         .page(&page.messages),
         Err(problem) => one_line(&problem.message.unwrap_or_default()),
     };
-    let lines = text.trim_end().lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
+    lines.drain(..lines.len().saturating_sub(HELD_LINES));
     let last = method::Checkpoints {
         limit: Some(1),
         ..method::Checkpoints::of(id)
@@ -409,7 +478,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> (Convers
     let last = daemon.call(last).await.ok();
     let last = last.and_then(|page| page.checkpoints.into_iter().next());
     let prompt = last.map(|last| last.prompt).unwrap_or_default();
-    (id, LastTurns { prompt, lines })
+    LastTurns { prompt, lines }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]

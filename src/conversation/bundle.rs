@@ -16,6 +16,7 @@ use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::export::{MissingSession, MissingValue};
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, UpstreamId};
+use indicatif::BinaryBytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -157,7 +158,9 @@ pub(super) enum Trouble {
     Changed(PathBuf),
     /// What it holds does not fit onto the disk.
     #[error(
-        "the content of the bundle needs {needed} bytes, and {free} are free on the disk of {}; free some space and try again",
+        "the content of the bundle needs {}, and {} are free on the disk of {}; free some space and try again",
+        BinaryBytes(*needed),
+        BinaryBytes(*free),
         folder.display()
     )]
     NoRoom {

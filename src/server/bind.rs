@@ -133,6 +133,8 @@ impl PrivateSocket {
         }
         claim_folder(path)?;
         let watch = || {
+            // Shows clients this process as the listener in place of the service manager, so that they see that it serves.
+            rustix::net::listen(&listener, LISTEN_BACKLOG.cast_signed())?;
             listener.set_nonblocking(true)?;
             UnixListener::from_std(listener)
         };

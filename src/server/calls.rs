@@ -15,6 +15,7 @@ use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, OptionFuture, join_all, ready};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use indicatif::BinaryBytes;
 use jsonrpsee::types::SubscriptionId;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -109,10 +110,11 @@ impl Calls {
                 Ok(Incoming::Batch(entries)) => self.take_batch(entries),
                 Err(error) => self.answer(Some(answer::failure(None, &error))),
             },
-            Piece::TooLong { found, bytes } => {
+            Piece::TooLong { found, .. } => {
                 let limit = self.limits.line_bytes;
                 let error = answer::invalid_request(format!(
-                    "the line has {bytes} bytes, more than the limit of {limit} (max_line_bytes)"
+                    "the line is longer than the limit of {} (max_line_bytes)",
+                    BinaryBytes(limit as u64)
                 ));
                 let error = error.with("limitBytes", limit);
                 let id = found.id.and_then(request_id);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
+use indicatif::BinaryBytes;
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -155,7 +156,7 @@ pub enum StoreError {
         version: u32,
     },
     /// Something is over its limit.
-    #[error("{what} has {bytes} bytes, the limit is {limit_bytes}")]
+    #[error("{what} has {}, the limit is {}", BinaryBytes(*bytes as u64), BinaryBytes(*limit_bytes as u64))]
     TooLarge {
         /// Which value.
         what: &'static str,

@@ -1,13 +1,15 @@
 //! What commands that only look print: short ids, questions, agents, sizes and cut cells.
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use super::finding::shown;
 use super::home::Home;
-use super::printed::{check_seen, commands};
+use super::printed::{check_printed, check_seen, commands};
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, Terminal};
@@ -60,6 +62,13 @@ fn sizes_are_shown_in_a_unit_that_fits() {
             assert_eq!(line.split('\t').nth(2), Some(size), "{line}");
         }
     }
+    // Also in a refusal.
+    let long = home.path().join("long.txt");
+    fs::File::create(&long).unwrap().set_len((12 << 20) + 1).unwrap();
+    let mut command = home.command(&["send", "--new", "-"]);
+    let output = command.stdin(fs::File::open(long).unwrap()).output().unwrap();
+    let told = check_printed(&["send", "a long text"], &output, 2);
+    assert!(told.contains("12.00 MiB"), "{told}");
 }
 
 #[test]
@@ -160,4 +169,29 @@ fn a_question_is_answered_for_always_where_the_agent_offers_that() {
     assert_eq!(waiting.wait().unwrap().code(), Some(0));
     let answered = stub.calls_of("conversation/respond");
     assert_eq!(answered[1]["outcome"]["optionId"], "for-long", "{answered:?}");
+}
+
+#[test]
+fn cancel_ends_the_running_turn() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut sent = home.command(&["send", &id, "[[say Begun]] [[hang]]"]);
+    let mut sent = sent.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut begun = [0; 5];
+    sent.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"Begun");
+    home.printed(&["cancel", &id], 0);
+    assert_eq!(sent.wait().unwrap().code(), Some(1));
+    assert_eq!(home.shown(&id)["state"], "idle");
+    // Nothing runs any more.
+    home.printed(&["cancel", &id], 0);
+}
+
+#[test]
+fn status_is_of_the_running_daemon() {
+    let home = Home::new();
+    home.said(&["start"]);
+    let shown = home.shows(&["status"]);
+    let status: Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
+    assert!(shown.contains(&status["pid"].to_string()), "{shown}");
 }

@@ -32,7 +32,7 @@ mod json_lines;
 mod leaving;
 #[cfg(target_os = "linux")]
 mod line_breaks;
-mod listeners;
+pub(crate) mod listeners;
 #[cfg(target_os = "linux")]
 mod lists;
 mod live;
@@ -86,7 +86,7 @@ fn sessionctl(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn run(home: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn run(home: &Path, arguments: &[&str]) -> Output {
     sessionctl(home, arguments).output().unwrap()
 }
 
@@ -95,7 +95,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[track_caller]
-fn check(output: &Output, code: i32, stdout: &str) {
+pub(crate) fn check(output: &Output, code: i32, stdout: &str) {
     let told = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{told}");
     assert_eq!(text(&output.stdout), stdout, "{told}");

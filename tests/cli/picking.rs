@@ -1,6 +1,10 @@
 //! What the picker's filter takes, and its other keys.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use serde_json::json;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -79,6 +83,46 @@ fn the_last_prompt_of_any_conversation_is_found() {
     terminal.type_in(ENTER);
     let shown = terminal.exits(0);
     assert!(shown.contains(&ids[0]), "{shown:?}");
+}
+
+/// However far down it is: only some ends of conversations are read before anything is typed.
+#[test]
+fn the_last_prompt_of_the_oldest_of_many_is_found() {
+    let home = Home::new();
+    let oldest = home.said(&["new", "--title", "oldest"]);
+    home.said(&["send", &oldest, "-q", "the red bicycle"]);
+    for number in 2..=60 {
+        home.said(&["new", "--title", &format!("number {number}")]);
+    }
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "60 of 60");
+    terminal.type_in("bicycle");
+    until(&mut terminal, &format!("❯ {}", &oldest[..8]));
+    terminal.type_in(ENTER);
+    let shown = terminal.exits(0);
+    assert!(shown.contains(&oldest), "{shown:?}");
+}
+
+/// The list has the newest; the daemon searches all.
+#[test]
+fn a_conversation_that_is_not_listed_is_found_by_its_title() {
+    let home = Home::new();
+    let oldest = home.said(&["new", "--title", "the red bicycle"]);
+    let socket = UnixStream::connect(home.said(&["start", "--print-socket"])).unwrap();
+    let mut answers = BufReader::new(&socket).lines();
+    for number in 1..=1_000 {
+        let params = json!({"cwd": home.path(), "title": format!("number {number}")});
+        let call = json!({"jsonrpc": "2.0", "id": number, "method": "conversation/new", "params": params});
+        writeln!(&socket, "{call}").unwrap();
+        answers.next().unwrap().unwrap();
+    }
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    until(&mut terminal, "1000 of 1000+");
+    terminal.type_in("bicycle");
+    until(&mut terminal, &format!("❯ {}", &oldest[..8]));
+    terminal.type_in(ENTER);
+    let shown = terminal.exits(0);
+    assert!(shown.contains(&oldest), "{shown:?}");
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn stopped_daemon() -> Shots {
     // Each waits for seconds.
     let shots = thread::scope(|scope| {
         let home = &home;
-        let shots = VIEWS.map(|view| scope.spawn(move || in_sentences(view.plain(home, &["ls"]))));
+        let shots = VIEWS.map(|view| scope.spawn(move || in_sentences(&view.plain(home, &["ls"]))));
         shots.map(|shot| shot.join().unwrap())
     });
     kill_process(process, Signal::CONT).unwrap();
@@ -277,7 +277,7 @@ fn foreign_listener() -> Shots {
             }
         });
         let command = sessionctl(folder.path(), &["ls", "--no-start"]);
-        in_sentences(view.shot(folder.path(), command, |_| {}))
+        in_sentences(&view.shot(folder.path(), command, |_| {}))
     })
 }
 
@@ -304,12 +304,12 @@ fn socket_of_another_user() -> Shots {
     fs::create_dir(&home).unwrap();
     in_each_view(|view| {
         let command = sessionctl(&home, &["ls", "--no-start", "--socket", socket.to_str().unwrap()]);
-        in_sentences(view.shot(folder.path(), command, |_| {}))
+        in_sentences(&view.shot(folder.path(), command, |_| {}))
     })
 }
 
 /// Joins lines that were broken between words: where, depends on how long a path or a process id is.
-fn in_sentences(shot: Shot) -> Shot {
+fn in_sentences(shot: &Shot) -> Shot {
     let join = |text: &str| {
         let mut joined = String::new();
         for line in text.lines().map(|line| line.trim_end_matches('⏎')) {

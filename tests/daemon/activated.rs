@@ -7,9 +7,12 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::json;
 
 use super::error_words::check_start;
+use crate::cli;
+use crate::cli::listeners::refused_after_5_seconds;
 use crate::home::{Daemon, Home};
 use crate::support::App;
 
@@ -61,6 +64,24 @@ async fn a_client_that_came_before_the_daemon_is_answered_and_the_socket_outlive
         assert!(daemon.ended().await.success(), "life {life}");
         assert!(home.socket().exists(), "the manager listens there");
     }
+}
+
+/// The service manager began to listen, which must not hide that a daemon has its lock and serves, and is not starting.
+#[tokio::test]
+async fn a_daemon_that_stops_answering_behind_a_service_manager_is_named() {
+    let home = Home::new();
+    let listener = listen(&home.socket());
+    let waiting = App::connect(&home.socket()).await;
+    let daemon = Daemon::spawn(&home, command(&home, &listener));
+    waiting.call("daemon/status", json!({})).await.unwrap();
+    daemon.signal(Signal::STOP);
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
+    let output = cli::run(home.path(), &["ls", "--json"]);
+    daemon.signal(Signal::CONT);
+    let expected = json!({"path": home.socket(), "pid": daemon.pid()});
+    refused_after_5_seconds("ls (stopped daemon)", &output, &expected);
+    cli::check(&cli::run(home.path(), &["ls"]), 0, "");
 }
 
 /// An agent that had it would keep clients waiting for ever when the manager has gone.

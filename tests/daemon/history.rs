@@ -1,16 +1,18 @@
 //! What was said, read back: history and checkpoints over the sessions of a conversation.
 
 use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{Checkpoints, History};
+use bridge_protocol::method::{Checkpoints, Edit, History};
 use std::fs;
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::{Checkpoint, CheckpointAnswer, HistoryPage, Message, Role};
+use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationId, Cursor};
 use serde_json::json;
 
 use crate::damaged::tear;
 use crate::home::Home;
+use crate::keeping::{lose, once_kept};
 use crate::support::{App, refused, within};
 
 async fn page(
@@ -269,6 +271,40 @@ async fn pages_lead_forwards_and_back() {
         app.call("conversation/checkpoints", nowhere).await,
         ErrorKind::CheckpointNotFound,
     );
+}
+
+/// The ids are those of before, also in the file that is restored.
+#[tokio::test]
+async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let places = checkpoints(&app, id).await;
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    daemon.kill();
+    lose(&home);
+
+    let (_daemon, app) = home.opened().await;
+    let restored = app.call("transcript/restore", json!({"conversationId": id}));
+    assert_eq!(restored.await.unwrap()["restored"].as_array().unwrap().len(), 1);
+    assert_eq!(checkpoints(&app, id).await, places);
+    let answer = app.call("checkpoint/get", json!({"checkpointId": places[1].id}));
+    let answer: CheckpointAnswer = serde_json::from_value(answer.await.unwrap()).unwrap();
+    assert_eq!(answer.checkpoint, places[1]);
+    let expected = [("two".to_owned(), "echo: two".to_owned())];
+    assert_eq!(turns(&answer.messages), expected);
+
+    // An edit at it has the copy restored, where that is needed first.
+    lose(&home);
+    let edit = app.client.call(Edit {
+        conversation_id: id.into(),
+        at: places[1].id.to_string(),
+        prompt: PromptContent::text("otherwise"),
+        ..Default::default()
+    });
+    assert_eq!(within(edit).await.unwrap().dropped, 2);
+    assert_eq!(app.remembered(id).await, ["one", "otherwise"]);
 }
 
 #[tokio::test]

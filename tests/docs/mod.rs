@@ -19,6 +19,7 @@
 mod client;
 mod console;
 mod failures;
+mod promises;
 mod scratch;
 mod shell;
 

@@ -1,6 +1,7 @@
 //! The clients of `packaging/clients`, each against a real daemon: with a question, a lost connection, a daemon that is killed,
 //! and one that is stopped.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -62,6 +63,9 @@ const SCRIPTS: [(&str, &str); 2] = [
     ("node", "packaging/clients/chat.mjs"),
     ("python3", "packaging/clients/chat.py"),
 ];
+
+/// How long a program may be that shows what a client is for.
+const LINES: usize = 60;
 
 /// Another user.
 const STRANGER: u32 = 65534;
@@ -466,6 +470,75 @@ fn each_script_shows_everything_once_whatever_happens_to_its_connection() {
 #[test]
 fn the_program_in_rust_shows_everything_once_whatever_happens_to_its_connection() {
     check_program(&Program::rust());
+}
+
+#[test]
+fn each_script_is_short() {
+    for (_, file) in SCRIPTS {
+        let lines = fs::read_to_string(Path::new(SOURCE).join(file))
+            .unwrap()
+            .lines()
+            .count();
+        assert!(lines <= LINES, "{file} has {lines} lines");
+    }
+}
+
+/// Prints what the module exports, and of each class the methods and the fields of its own.
+const EXPORTS: &str = r#"
+import * as exported from "./packaging/clients/session-bridge.mjs";
+const examples = { BridgeError: { code: 1, message: "", data: {} }, ConnectionError: "" };
+const ofEach = new Set([...Object.getOwnPropertyNames(Error("")), ...Object.getOwnPropertyNames(class {}), "name", "constructor"]);
+for (const [name, value] of Object.entries(exported)) {
+  console.log(name);
+  if (!Object.hasOwn(value, "prototype")) continue;
+  const fields = examples[name] === undefined ? {} : new value(examples[name]);
+  const members = [value, value.prototype, fields].flatMap(Object.getOwnPropertyNames);
+  for (const member of members) if (!ofEach.has(member)) console.log(`${name}.${member}`);
+}
+"#;
+
+/// What a file of types declares in the same form: each class and function, and the members of each class.
+fn declared(types: &str) -> BTreeSet<String> {
+    let mut declared = BTreeSet::new();
+    let mut class = None;
+    for line in types.lines() {
+        let words: Vec<&str> = line
+            .split(|end: char| !end.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .collect();
+        if line == "}" {
+            class = None;
+        } else if line.starts_with("export class ") || line.starts_with("export function ") {
+            class = line.starts_with("export class ").then_some(words[2]);
+            declared.insert(words[2].to_owned());
+        } else if let Some(class) = class
+            && line.starts_with("  ")
+            && line.ends_with(';')
+        {
+            let name = words
+                .iter()
+                .find(|word| !["static", "readonly", "private"].contains(word));
+            let name = name.filter(|name| **name != "constructor");
+            declared.extend(name.map(|name| format!("{class}.{name}")));
+        }
+    }
+    declared
+}
+
+#[test]
+fn the_types_declare_what_the_module_exports() {
+    if !has("node") {
+        return;
+    }
+    let mut command = Command::new("node");
+    command
+        .args(["--input-type=module", "-e", EXPORTS])
+        .current_dir(SOURCE);
+    let printed = said("node", &command.output().unwrap());
+    let exported: BTreeSet<String> = printed.lines().map(str::to_owned).collect();
+    let types = Path::new(SOURCE).join("packaging/clients/session-bridge.d.mts");
+    assert_eq!(declared(&fs::read_to_string(types).unwrap()), exported);
+    assert!(exported.contains("Client.subscribe") && exported.contains("BridgeError.kind"));
 }
 
 /// Follows a conversation until events are missing, repeats a call, reads more events than it buffers after they came, and closes

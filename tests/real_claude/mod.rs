@@ -32,6 +32,8 @@ mod sdk;
 mod settings;
 mod smoke;
 #[cfg(target_os = "linux")]
+mod starting;
+#[cfg(target_os = "linux")]
 mod survival;
 mod transcripts;
 mod turns;

@@ -17,6 +17,9 @@ const WRITE: &str = "WRITE_ERROR_WORDS";
 /// Set in the environment, this is a folder in which each checked line is noted, for `.ci/run`.
 const NOTE: &str = "CHECKED_WORDS";
 
+/// How many digits a number of bytes may not have: from 10,000 on it is read in KiB.
+const LONG_SIZE_DIGITS: usize = 5;
+
 /// How much of a run of the same character is shown.
 const RUN: usize = 20;
 
@@ -72,8 +75,19 @@ fn begins_with_uuid(text: &str) -> bool {
     text.len() >= 36 && text.bytes().take(36).enumerate().all(shape)
 }
 
+/// Fails if a size of many digits is not written in KiB or a larger unit.
+#[track_caller]
+fn check_sizes(text: &str) {
+    for (end, _) in text.match_indices(" bytes") {
+        let digits = text[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
+        assert!(digits < LONG_SIZE_DIGITS, "a size that nobody can read: {text}");
+    }
+}
+
 /// The text on one line, without what differs between runs.
+#[track_caller]
 pub(crate) fn plain(text: &str) -> String {
+    check_sizes(text);
     let temporary = std::env::temp_dir();
     let temporary = temporary.to_str().unwrap();
     let mut plain = String::new();
@@ -108,6 +122,10 @@ pub(crate) fn plain(text: &str) -> String {
             plain.push_str(&written);
         }
         rest = &rest[length..];
+    }
+    // How much room a disk has is the machine's.
+    for unit in ["MiB", "GiB", "TiB", "PiB", "EiB"] {
+        plain = plain.replace(&format!("0.0 {unit}"), "0.0 KiB");
     }
     at_any_hour(&plain)
 }

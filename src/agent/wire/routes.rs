@@ -364,9 +364,8 @@ impl Routes {
         } else if id.trim() != id || id.chars().any(char::is_control) {
             Some("the session's id starts or ends with spaces, or contains control characters".to_owned())
         } else if id.len() > HANDLE_LIMIT_BYTES {
-            let bytes = id.len();
             Some(format!(
-                "the session's id has {bytes} bytes, and the limit is {HANDLE_LIMIT_BYTES}"
+                "the session's id is longer than {HANDLE_LIMIT_BYTES} bytes"
             ))
         } else if is_taken() {
             Some(format!(

@@ -387,7 +387,7 @@ async fn lines_that_are_too_long_are_skipped_and_counted() {
         .await;
     assert_eq!(
         take(&mut receiver, 1).await,
-        ["error: the agent's answer is longer than 1000 bytes"]
+        ["error: the agent's answer is longer than 1000 B"]
     );
     peer.write(&permission("s", "4").replace("}}", &format!(",\"x\":\"{long}\"}}}}")))
         .await;

@@ -99,7 +99,9 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         Err(problem) if problem.exit == Exit::Usage && cwd.is_none() && options.title.is_none() => {
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
-        Err(problem) => return Err(missing_folder(not_found(problem, id.as_str()), cwd.as_deref())),
+        Err(problem) => {
+            return Err(missing_folder(not_found(problem, id.as_str()), cwd.as_deref()));
+        }
     };
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;
@@ -273,13 +275,11 @@ fn unreadable(problem: Problem, id: &str) -> Problem {
 
 /// The same problem of an id that means no transcript or several, with the command that lists them.
 fn not_found(problem: Problem, id: &str) -> Problem {
-    match problem.detail("agent") {
-        Some(_) => problem,
-        None => {
-            let several = format!("list them: sessionctl transcripts {}", shell_word(id));
-            problem
-                .hint_if(ErrorKind::NotFound, "sessionctl transcripts lists them")
-                .hint_if(ErrorKind::Ambiguous, several)
-        }
+    if problem.detail("agent").is_some() {
+        return problem;
     }
+    let several = format!("list them: sessionctl transcripts {}", shell_word(id));
+    problem
+        .hint_if(ErrorKind::NotFound, "sessionctl transcripts lists them")
+        .hint_if(ErrorKind::Ambiguous, several)
 }

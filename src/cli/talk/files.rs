@@ -159,7 +159,7 @@ fn read_text(source: impl Read, name: &str) -> Outcome<String> {
     if u64::try_from(read).unwrap_or(u64::MAX) > PROMPT_LIMIT_BYTES {
         let problem = Problem::new(
             Exit::Usage,
-            format!("the prompt is longer than {PROMPT_LIMIT_BYTES} bytes"),
+            format!("the prompt is longer than {}", words::size(PROMPT_LIMIT_BYTES)),
         );
         return Err(problem.hint("write the text to a file and attach that with --file PATH"));
     }

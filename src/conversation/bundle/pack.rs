@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use indicatif::BinaryBytes;
+
 use super::{
     BUFFER_BYTES, BundledFile, Hashing, MANIFEST, MANIFEST_LIMIT_BYTES, Manifest, Trouble, ended_or,
     file_trouble,
@@ -66,8 +68,9 @@ pub(in crate::conversation) fn pack(
     let text = serde_json::to_vec_pretty(manifest).map_err(|error| Trouble::Bad(error.to_string()))?;
     if text.len() as u64 > MANIFEST_LIMIT_BYTES {
         return Err(Trouble::Bad(format!(
-            "its manifest would have {} bytes, more than the limit of {MANIFEST_LIMIT_BYTES}",
-            text.len()
+            "its manifest would have {}, more than the limit of {}",
+            BinaryBytes(text.len() as u64),
+            BinaryBytes(MANIFEST_LIMIT_BYTES)
         )));
     }
     let mut encoder = zstd::Encoder::new(writer, LEVEL).map_err(writing)?;

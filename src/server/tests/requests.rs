@@ -121,8 +121,9 @@ async fn a_line_over_the_limit_is_answered_with_its_id_and_the_connection_goes_o
     ] {
         client.send(line + "\n").await;
         let answer = client.expect_error(id, -32600, "invalidRequest").await;
-        assert!(
-            answer["error"]["message"].as_str().unwrap().contains("16777216"),
+        assert_eq!(
+            answer["error"]["data"]["limitBytes"],
+            16 * 1024 * 1024,
             "{answer}"
         );
         client.call(1, "test/echo", json!({"still": "here"})).await;

@@ -4,6 +4,7 @@ use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
+use indicatif::BinaryBytes;
 use uuid::Uuid;
 
 use crate::files::open_file;
@@ -239,7 +240,13 @@ fn beside(root: &Path, id: &str) -> Option<Finding> {
     } else {
         "this one counts, since it was written last"
     };
-    let amount = |extent: Extent| format!("{} in {} bytes", turns_in_words(extent.turns), extent.bytes);
+    let amount = |extent: Extent| {
+        format!(
+            "{} in {}",
+            turns_in_words(extent.turns),
+            BinaryBytes(extent.bytes)
+        )
+    };
     let detail = format!(
         "another copy has {}, {}, and this one {}, {}: {why}",
         amount(most),
