@@ -48,6 +48,7 @@ mod real_qwen;
 mod refused;
 #[cfg(target_os = "linux")]
 #[path = "support/screen.rs"]
+#[allow(dead_code, reason = "only the tests of the command line need all of it")]
 mod screen;
 #[path = "support/sign_in.rs"]
 mod sign_in;

@@ -203,6 +203,17 @@ impl Command {
     /// # Errors
     /// It did not work; the problem has the message and the exit code.
     pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome<Exit> {
+        let is_text = matches!(
+            self,
+            Self::Demo(_) | Self::Completions(_) | Self::Man(_) | Self::Generate(_)
+        );
+        if is_text && context.output.json {
+            let name = context.command.as_deref().unwrap_or_default();
+            return Err(
+                Problem::new(Exit::Usage, format!("{name} prints text and has no --json"))
+                    .hint(format!("see its options: sessionctl help {name}")),
+            );
+        }
         match self {
             Self::Chat(options) => chat::chat(context, options).await,
             Self::Send(options) => send::send(context, options).await,
@@ -332,8 +343,8 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("tip: "));
-    let is_value = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
-    let is_empty = is_value && line.iter().any(|word| word.is_empty());
+    let is_empty =
+        matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
     let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));

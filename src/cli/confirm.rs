@@ -6,6 +6,7 @@ use super::commands::Context;
 use super::exit::Exit;
 use super::output::{ATTENTION, one_line};
 use super::problem::{Outcome, Problem};
+use crate::paths::shell_word;
 
 /// What a command does without a terminal to ask on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,13 @@ pub(super) enum Unasked {
     Acts,
     /// It needs `--yes`.
     NeedsYes,
+}
+
+/// The words of this process's command line after the name of the program, as a shell takes them.
+fn this_command() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| shell_word(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 impl Context<'_> {
@@ -32,7 +40,7 @@ impl Context<'_> {
                     Exit::Usage,
                     format!("without a terminal this needs --yes: {what}"),
                 )
-                .hint("repeat the command with --yes")),
+                .hint(format!("act without asking: sessionctl --yes {}", this_command()))),
             };
         }
         let question = self

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bridge_protocol::ConversationRef;
 use bridge_protocol::event::Event;
+use bridge_protocol::method;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
@@ -399,7 +400,7 @@ impl<'a> Play<'a> {
 
     /// Kills the daemon's process and starts another one.
     async fn kill_and_restart(&mut self) -> Outcome {
-        let pid = self.reach.last_daemon().unwrap_or_default();
+        let pid = self.daemon_pid().await?;
         self.tell(&format!("$ kill -KILL {pid}    (the daemon's process)"))?;
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let killed = process.map(|process| kill_process(process, Signal::KILL));
@@ -408,9 +409,14 @@ impl<'a> Play<'a> {
             return Err(Problem::new(Exit::Failed, what));
         }
         start::wait_for_end(&self.reach.paths).await?;
-        self.connect().await?;
-        let is_another = self.reach.last_daemon() != Some(pid);
+        let is_another = self.daemon_pid().await? != pid;
         self.check(is_another, "another daemon was started and answers")
+    }
+
+    /// The process of the daemon that answers. The lock file may name one that has ended, and another process may have its number.
+    async fn daemon_pid(&mut self) -> Outcome<u32> {
+        let daemon = self.connect().await?;
+        Ok(daemon.call(method::Status::default()).await?.pid)
     }
 
     /// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.

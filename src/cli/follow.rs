@@ -13,6 +13,7 @@ use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
+use super::words;
 
 /// How often in a row a subscription may end without having brought an event, before this gives up. More than once
 /// means that events come faster than they can be shown even right after a new start.
@@ -113,10 +114,11 @@ impl<'a> Follower<'a> {
         self.subscription = None;
         self.restarts += 1;
         if self.restarts > RESTARTS_WITHOUT_EVENT {
-            return Err(
-                Problem::new(Exit::Failed, "events come faster than they can be shown")
-                    .hint("the turn is still running; sessionctl show reports its state"),
-            );
+            let id = words::short(&self.conversation.to_string());
+            let problem = Problem::new(Exit::Failed, "events come faster than they can be shown");
+            return Err(problem.hint(format!(
+                "the turn is still running; see its state: sessionctl show {id}"
+            )));
         }
         Ok(())
     }

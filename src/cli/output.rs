@@ -287,12 +287,15 @@ fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
-/// Fills lines with these parts, which stay whole.
+/// Fills lines with these parts, which stay whole. A command that is longer than a line begins on the next one if its first word
+/// does not fit.
 fn filled<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: usize) -> String {
     let (mut shown, mut at) = (String::new(), 0);
     for part in parts {
         let needs = width_of(part.trim_end());
-        if at > indent && at + needs > columns && indent + needs <= columns {
+        let first = part.trim_end().split_once(' ').map(|(first, _)| width_of(first));
+        let is_cut = first.is_some_and(|first| at + first > columns);
+        if at > indent && at + needs > columns && (indent + needs <= columns || is_cut) {
             shown.truncate(shown.trim_end().len());
             shown.push('\n');
             shown.push_str(&" ".repeat(indent));

@@ -8,13 +8,14 @@ use std::path::Path;
 use bridge_protocol::client::{ClientError, is_lost, refusal};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::exit::Exit;
 use super::words;
-use crate::paths::PathsError;
 use crate::paths::ownership::Untrusted;
+use crate::paths::{PathsError, shell_word};
 
 /// Why a command did not work.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,8 +78,7 @@ impl Problem {
 
     /// What the daemon's error says under this key; nothing where it says nothing.
     pub(super) fn detail(&self, key: &str) -> Option<String> {
-        let detail = self.error.as_deref()?.detail(key);
-        detail.as_str().map(str::to_owned)
+        text_of(self.error.as_deref()?, key)
     }
 
     /// The process that the problem is about, if it is known.
@@ -153,12 +153,13 @@ impl Problem {
         self
     }
 
-    /// A file or folder could not be used.
+    /// A file or folder could not be used. The hint shows the nearest one that exists, and who may use it.
     pub(super) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
-        Self::new(
-            Exit::Failed,
-            format!("could not {doing} {}: {error}", path.display()),
-        )
+        let message = format!("could not {doing} {}: {error}", path.display());
+        let whole = std::path::absolute(path).unwrap_or_default();
+        let nearest = whole.ancestors().find(|path| path.exists());
+        let nearest = nearest.unwrap_or(Path::new("/")).to_string_lossy();
+        Self::new(Exit::Failed, message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
     }
 
     /// The output could not be written. A reader that has left wants nothing more: that is no failure.
@@ -181,7 +182,7 @@ impl From<BridgeError> for Problem {
     fn from(error: BridgeError) -> Self {
         Self {
             hint: hint_for(&error),
-            message: Some(error.message.clone()),
+            message: Some(message_of(&error)),
             exit: Exit::of_error(error.kind),
             error: Some(Box::new(error)),
             details: None,
@@ -224,41 +225,82 @@ impl From<Untrusted> for Problem {
 
 impl From<PathsError> for Problem {
     fn from(error: PathsError) -> Self {
-        Self::new(Exit::Usage, error.to_string())
+        let hint = match &error {
+            PathsError::Relative { source_name, path } => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let path = shell_word(&path.to_string_lossy());
+                match source_name.starts_with("--") {
+                    true => format!("from the current folder that is: sessionctl {source_name} {path}"),
+                    false => format!("from the current folder that is: export {source_name}={path}"),
+                }
+            }
+            PathsError::NoHome => {
+                "keep everything in this folder: sessionctl --home \"$PWD/sessiond\" status".to_owned()
+            }
+        };
+        Self::new(Exit::Usage, error.to_string()).hint(hint)
     }
+}
+
+/// The daemon's sentence. A time in it is on the user's clock.
+fn message_of(error: &BridgeError) -> String {
+    let (id, deleted) = (text_of(error, "conversationId"), text_of(error, "deletedAt"));
+    match (id, deleted.and_then(|at| at.parse::<Timestamp>().ok())) {
+        (Some(id), Some(at)) => {
+            let at = words::Clock::here().date(at);
+            format!("conversation {id} was deleted at {at}; its id is never used again")
+        }
+        _ => error.message.clone(),
+    }
+}
+
+/// What an error's data has under this key, where it is text.
+fn text_of(error: &BridgeError, key: &str) -> Option<String> {
+    error.detail(key).as_str().map(str::to_owned)
 }
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.
 fn hint_for(error: &BridgeError) -> Option<String> {
-    let id = error.detail("conversationId");
-    let hint = match (error.kind, id.as_str().map(words::short)) {
-        (ErrorKind::Busy, Some(id)) => {
-            return Some(format!("see what it is doing: sessionctl show {id}"));
-        }
-        (ErrorKind::InvalidCwd, Some(id)) => {
-            return Some(format!(
-                "create the folder again, or move the conversation to this folder: sessionctl mv {id} ."
-            ));
-        }
-        (ErrorKind::NotFound, _) if !error.detail("agent").is_null() => "sessionctl agents lists them",
-        (ErrorKind::NotFound, _) => "sessionctl ls lists the conversations",
-        (ErrorKind::Ambiguous, _) => "give more characters of the id; sessionctl ls lists them",
-        (ErrorKind::AgentUnavailable, _) => "sessionctl agents lists the agents and whether they were found",
-        (ErrorKind::AuthRequired, _) => "sign in with the agent's own program, then try again",
-        (ErrorKind::Limited, _) => "try again after the limit resets",
-        (ErrorKind::NotResumable, _) => {
-            "sessionctl lineage lists what was tried; sessionctl reset starts a new chat under the same id"
-        }
-        (ErrorKind::InterruptResolved, _) => "sessionctl show lists the open questions",
-        (ErrorKind::ShuttingDown, _) => "try again in a moment",
-        (ErrorKind::StoreFailed, _) => "sessionctl doctor checks the store and its disk",
-        (ErrorKind::RevisionMismatch, _) => "another client changed it; read it again and repeat the command",
-        (ErrorKind::MethodNotFound, _) => {
+    let id = text_of(error, "conversationId").map(|id| words::short(&id));
+    if let Some(hint) = id.and_then(|id| hint_about(error, &id)) {
+        return Some(hint);
+    }
+    let hint = match error.kind {
+        ErrorKind::NotFound if !error.detail("agent").is_null() => "sessionctl agents lists them",
+        ErrorKind::NotFound => "sessionctl ls lists the conversations",
+        ErrorKind::Ambiguous => "give more characters of the id; sessionctl ls lists them",
+        ErrorKind::AgentUnavailable => "sessionctl agents lists the agents and whether they were found",
+        ErrorKind::AuthRequired => "sign in with the agent's own program, then try again",
+        ErrorKind::Limited => "try again after the limit resets",
+        ErrorKind::ShuttingDown => "try again in a moment",
+        ErrorKind::StoreFailed => "sessionctl doctor checks the store and its disk",
+        ErrorKind::RevisionMismatch => "another client changed it; read it again and repeat the command",
+        ErrorKind::MethodNotFound => {
             "the daemon is older than sessionctl; run sessionctl stop, and the next command starts the new one"
         }
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// What to do next after an error about the conversation with this id.
+fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
+    let hint = match error.kind {
+        ErrorKind::NotFound if !error.detail("deletedAt").is_null() => {
+            "transcripts that were kept can be adopted; list them with their ids: sessionctl transcripts"
+                .to_owned()
+        }
+        ErrorKind::Busy => format!("see what it is doing: sessionctl show {id}"),
+        ErrorKind::InvalidCwd => {
+            format!("create the folder again, or move the conversation to this folder: sessionctl mv {id} .")
+        }
+        ErrorKind::NotResumable => format!(
+            "list what was tried: sessionctl lineage {id}; start a new chat under the same id: sessionctl reset {id}"
+        ),
+        ErrorKind::InterruptResolved => format!("list the open questions: sessionctl show {id}"),
+        _ => return None,
+    };
+    Some(hint)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
-use jiff::Timestamp;
 
 use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
 use super::connect::Daemon;
@@ -121,9 +120,8 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
         cwd,
     });
     match found.await.map(|answer| answer.conversation) {
-        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none.hint(
-            "begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all",
-        )),
+        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none
+            .hint("begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all")),
         // A title, since of ids more characters help.
         Err(several) if several.kind() == Some(ErrorKind::Ambiguous) && !is_id(word) => {
             let word = shell_word(word);
@@ -131,33 +129,23 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
                 "name it by its id; list them with their times and folders: sessionctl ls {word}"
             )))
         }
-        Err(problem) => Err(match (problem.detail("deletedAt"), &*problem.ids("transcripts")) {
-            (Some(at), _) => deleted_at(problem, &at).hint(
-                "sessions of it that were not deleted are among sessionctl transcripts; to continue one: sessionctl adopt ID",
-            ),
-            (None, []) => problem,
-            (None, [only]) => {
+        Err(problem) => Err(match &*problem.ids("transcripts") {
+            [] => problem,
+            [only] => {
                 let id = shell_word(only);
-                problem.hint(format!("create a conversation from the transcript: sessionctl adopt {id}"))
+                problem.hint(format!(
+                    "create a conversation from the transcript: sessionctl adopt {id}"
+                ))
             }
-            (None, _) => {
+            _ => {
                 let word = shell_word(word);
-                problem.hint(format!("list the transcripts with such ids: sessionctl transcripts {word}"))
+                problem.hint(format!(
+                    "list the transcripts with such ids: sessionctl transcripts {word}"
+                ))
             }
         }),
         found => found,
     }
-}
-
-/// The same problem with the time of the deletion on the user's clock.
-fn deleted_at(problem: Problem, at: &str) -> Problem {
-    let (Some(id), Ok(at)) = (problem.detail("conversationId"), at.parse::<Timestamp>()) else {
-        return problem;
-    };
-    let local = words::Clock::here().date(at);
-    problem.message(format!(
-        "conversation {id} was deleted at {local}; its id is never used again"
-    ))
 }
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.

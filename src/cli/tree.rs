@@ -238,7 +238,7 @@ impl Picture<'_> {
             .and_then(|at| step_of(at, &member.steps));
         let after = at.map_or_else(String::new, |step| format!(" after turn {step}"));
         let id = &session.entry.upstream_id;
-        let line = words::origin(&session.entry, &after);
+        let line = words::origin(&session.entry, &after, Some(session.entry.turns));
         let left = words::left_by_undo(&member.of.entries);
         let mark = match (session.is_abandoned, session.is_in_chain) {
             (true, _) => ", abandoned",

@@ -316,7 +316,7 @@ pub(super) fn cause(cause: RollCause) -> String {
 /// How much of the history a branch has.
 pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
     match fidelity {
-        Fidelity::Full => "with the whole history up to there",
+        Fidelity::Full => "with the whole history",
         Fidelity::Partial => "with a part of the history",
         Fidelity::Text => "with the history as text, without tool calls",
         Fidelity::None => "without the history",
@@ -324,8 +324,9 @@ pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
     }
 }
 
-/// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off.
-pub(super) fn origin(entry: &LineageEntry, after: &str) -> String {
+/// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off,
+/// `since` how many turns ran on it, if that is known.
+pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> String {
     let mut parts = vec![reason(entry.reason)];
     parts.extend(entry.cause.map(|cause| format!("cause {}", self::cause(cause))));
     let from = entry.from_upstream_id.as_ref();
@@ -340,7 +341,11 @@ pub(super) fn origin(entry: &LineageEntry, after: &str) -> String {
         });
         let is_full = entry.fidelity == Fidelity::Full;
         parts.extend((!is_full).then(|| format!("fidelity {}", wire(entry.fidelity))));
-        parts.push(turns(entry.carried_turns, entry.turns));
+        let carried = entry.carried_turns;
+        parts.extend(match since {
+            Some(since) => Some(turns(carried, since)),
+            None => (carried > 0).then(|| format!("carries {}", count(carried, "turn", "turns"))),
+        });
     }
     parts.join(", ")
 }

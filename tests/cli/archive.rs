@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::home::Home;
+use super::printed::commands;
 
 /// A conversation with one turn: its id, and the id of its session.
 fn conversation(home: &Home) -> (String, String) {
@@ -82,6 +83,8 @@ fn copies_of_no_conversation_are_listed_and_deleted_only_with_yes() {
         "{listed}"
     );
 
+    let restores = home.printed(&["archive", "ls"], 0);
+    home.said_pasted(commands(&restores)[0]);
     for command in [&["archive", "rm", &session][..], &["archive", "prune"]] {
         home.printed(command, 2);
     }

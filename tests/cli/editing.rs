@@ -173,10 +173,16 @@ fn what_was_written_for_an_edit_that_is_refused_is_kept() {
             .env("EDITOR", editor)
             .env("TMPDIR", &temporary)
             .env("CONVERSATION", &id)
+            .env("TZ", "Asia/Tokyo")
             .output()
             .unwrap();
         let told = text(&edited.stderr);
         assert_eq!(edited.status.code(), Some(code), "{wrote}: {told}");
+        if code == 4 {
+            // The time of the user's clock: `2026-11-24 12:57`.
+            let (_, at) = told.split_once(" was deleted at ").unwrap();
+            assert_eq!(at.find(';'), Some("2026-11-24 12:57".len()), "{told}");
+        }
         let files: Vec<_> = std::fs::read_dir(&temporary).unwrap().collect();
         assert_eq!(files.len(), 1, "{wrote}: {files:?}");
         let path = files[0].as_ref().unwrap().path();
@@ -242,8 +248,8 @@ fn a_place_is_a_step_or_an_id() {
         (&["fork", &id, "--at", "4"][..], 4),
         (&["edit", &id, "--at", "-9", "text"], 4),
         (&["edit", &id, "--at", "0", "text"], 4),
-        (&["edit", &id, "--at", "cp.nowhere", "text"], 2),
-        (&["fork", &id, "--at", "nowhere"], 2),
+        (&["edit", &id, "--at", "cp.nowhere", "text"], 4),
+        (&["fork", &id, "--at", "nowhere"], 4),
         (&["edit", &id, "--at", "1", " "], 2),
         (&["fork", &id, "--min-fidelity", "most"], 2),
         (&["edit", &id, "--min-fidelity", "most", "text"], 2),

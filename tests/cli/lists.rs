@@ -8,7 +8,7 @@ use serde_json::json;
 use super::continuing::begin;
 use super::finding::shown;
 use super::home::Home;
-use super::printed::check_seen;
+use super::printed::{check_printed, check_seen};
 use super::terminal::Terminal;
 use super::text;
 
@@ -231,4 +231,21 @@ fn options_of_all_commands_stand_before_or_after_the_command() {
     // Only results and errors are left.
     assert_eq!(text(&home.run(&["-q", "close", "."]).stderr), "");
     assert_ne!(text(&home.run(&["close", "."]).stderr), "");
+}
+
+/// A list shows 50 entries unless all are asked for, and says so.
+#[test]
+fn a_long_list_is_cut_and_says_how_to_see_all() {
+    let home = Home::new();
+    for number in 1..=51 {
+        home.said(&["new", "--title", &format!("number {number}")]);
+    }
+    let cut = home.run(&["ls"]);
+    check_printed(&["ls", "of 51"], &cut, 0);
+    assert_eq!(text(&cut.stdout).lines().count(), 50);
+    assert!(text(&cut.stderr).starts_with("50 shown"), "{cut:?}");
+    let whole = home.run(&["ls", "--all"]);
+    super::check(&whole, 0, &text(&whole.stdout));
+    assert_eq!(text(&whole.stdout).lines().count(), 51);
+    assert_eq!(text(&whole.stderr), "");
 }

@@ -150,7 +150,11 @@ fn a_question_is_answered_for_always_where_the_agent_offers_that() {
     let stub = Stub::start();
     let mut command = sessionctl(&stub.home(), &["send", ID, "ask for long"]);
     let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
-    terminal.until(ASKED);
+    let asked = terminal.until(ASKED);
+    let means = asked
+        .lines()
+        .find(|line| line.trim_start().starts_with("a  always"));
+    check_seen("the key that allows for always", means.unwrap());
     terminal.type_in("a");
     terminal.exits(0);
     let answered = stub.calls_of("conversation/respond");

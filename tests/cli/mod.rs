@@ -27,6 +27,7 @@ mod help;
 mod here;
 mod history;
 mod home;
+mod json_lines;
 #[cfg(target_os = "linux")]
 mod leaving;
 #[cfg(target_os = "linux")]
@@ -37,6 +38,8 @@ mod lists;
 mod live;
 #[cfg(target_os = "linux")]
 mod looking;
+#[cfg(target_os = "linux")]
+mod modes;
 mod moving;
 #[cfg(target_os = "linux")]
 mod picking;
@@ -46,6 +49,8 @@ mod progress;
 #[cfg(target_os = "linux")]
 mod questions;
 mod reset_and_rm;
+#[cfg(target_os = "linux")]
+mod screens;
 mod settings;
 mod stub;
 #[cfg(target_os = "linux")]
@@ -55,6 +60,7 @@ mod transcripts;
 mod turnless;
 #[cfg(target_os = "linux")]
 mod unanswered;
+mod wrong_files;
 
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};

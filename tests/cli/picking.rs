@@ -6,6 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::json;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
 use super::finding::{CTRL_F, CTRL_N, CTRL_U, CTRL_X, DOWN, ENTER, ESCAPE, titles, until};
 use super::home::Home;
 use super::printed::{check_seen, commands};
@@ -145,14 +149,26 @@ fn a_long_list_scrolls_with_the_selected_one() {
 #[test]
 fn what_the_daemon_refuses_is_shown_until_the_next_key() {
     let (home, [gone, _]) = home_with(["Alpha", "Beta"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    let zone = "Asia/Tokyo";
+    let mut command = home.command(&["show"]);
+    let mut terminal = Terminal::of(120, command.env("NO_COLOR", "1").env("TZ", zone));
     until(&mut terminal, "2 of 2");
     terminal.type_in(DOWN);
     until(&mut terminal, &format!("❯ {}", &gone[..8]));
     home.said(&["rm", &gone]);
     terminal.type_in(CTRL_F);
     let screen = until(&mut terminal, "was deleted");
-    assert!(screen.last().unwrap().contains(&gone), "{screen:?}");
+    let refused: Value = serde_json::from_slice(&home.run(&["show", &gone, "--json"]).stderr).unwrap();
+    let at: Timestamp = refused["error"]["data"]["deletedAt"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let at = at
+        .to_zoned(TimeZone::get(zone).unwrap())
+        .strftime("%Y-%m-%d %H:%M");
+    let last = screen.last().unwrap();
+    assert!(last.contains(&format!("{gone} was deleted at {at};")), "{last}");
     terminal.type_in(UP);
     until(&mut terminal, "2 of 2");
     terminal.type_in(ESCAPE);
@@ -204,6 +220,59 @@ fn a_missing_conversation_is_picked() {
     home.printed(&["rename", "gamma"], 2);
     home.printed(&["rename"], 2);
     assert_eq!(titles(&home), ["Gamma ray"]);
+}
+
+/// Every command that is about a conversation opens the picker if none was named, and leaving it does nothing.
+#[test]
+fn each_command_without_a_conversation_opens_the_picker() {
+    let (home, [id]) = home_with(["Alpha"]);
+    home.said(&["send", &id, "one"]);
+    let before = home.shown(&id);
+    for command in [
+        "chat",
+        "send",
+        "attach",
+        "answer",
+        "cancel",
+        "continue",
+        "resume",
+        "show",
+        "history",
+        "tree",
+        "checkpoints",
+        "fork",
+        "edit",
+        "undo",
+        "reset",
+        "close",
+        "rm",
+        "archive add",
+        "archive restore",
+        "keep",
+        "restore",
+        "check",
+        "export",
+        "chain",
+        "lineage",
+    ] {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let mut terminal = Terminal::run_plain(&home, 80, &arguments);
+        until(&mut terminal, "1 of 1");
+        terminal.type_in(ESCAPE);
+        terminal.exits(0);
+        assert_eq!(home.shown(&id), before, "{command}");
+    }
+    // What deletes asks about the one that was picked.
+    for command in ["reset", "rm"] {
+        let mut terminal = Terminal::run_plain(&home, 80, &[command]);
+        until(&mut terminal, "1 of 1");
+        terminal.type_in(ENTER);
+        let asked = terminal.until("? [y/N] ");
+        assert!(asked.contains(&format!("{} (Alpha)", &id[..8])), "{asked:?}");
+        terminal.type_in("n\r");
+        terminal.exits(1);
+        assert_eq!(home.shown(&id), before, "{command}");
+    }
 }
 
 #[test]

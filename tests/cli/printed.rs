@@ -25,6 +25,7 @@ pub(crate) fn check_shown(arguments: &[&str], output: &Output, code: i32) -> Str
 fn check_stream(arguments: &[&str], output: &Output, code: i32, does: &str, stream: &[u8]) -> String {
     let printed = text(stream);
     let command = arguments.join(" ");
+    check_pastable(&printed);
     assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
     let [command, words] = [&command, printed.trim_end()].map(|text| plain(&with_whole_ids(text)));
     compare(
@@ -44,8 +45,27 @@ pub(crate) fn check_seen(what: &str, seen: &str) {
             true => "context of so many tokens",
             false => line,
         });
+    check_pastable(seen);
     let seen = plain(&with_whole_ids(&lines.collect::<Vec<_>>().join("\n")));
     compare("printed-words.txt", &format!("screen of {what}: {seen}"));
+}
+
+/// Fails if a command in the text has a word to fill in, or if a time is not that of the user's clock.
+#[track_caller]
+fn check_pastable(printed: &str) {
+    for command in commands(printed) {
+        let blank = |word: &&str| ["ID", "CONV", "PATH", "DIR", "NAME", "TIME"].contains(word);
+        let found = command.split(|end: char| !end.is_alphanumeric()).find(blank);
+        assert_eq!(found, None, "cannot be pasted: {command}");
+    }
+    assert!(!has_utc_time(printed), "not local: {printed}");
+}
+
+/// Whether a text has a time as `2026-11-24T03:57:09.123Z`.
+fn has_utc_time(text: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_digit() || "-:.TZ".contains(letter);
+    let mut words = text.split(|letter| !is_part(letter));
+    words.any(|word| word.len() >= 20 && word.contains('T') && word.ends_with('Z'))
 }
 
 /// The commands that a text names, as they can be pasted. One ends with its line, or before what is said of it.

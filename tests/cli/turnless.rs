@@ -12,7 +12,7 @@ fn a_conversation_without_turns_is_named_with_the_command_that_helps() {
         (&["edit", &id][..], 4),
         (&["edit", &id, "--at", "2", "text"], 4),
         (&["fork", &id, "--at", "-1"], 4),
-        (&["fork", &id, "--at", "nowhere"], 2),
+        (&["fork", &id, "--at", "nowhere"], 4),
         (&["check", &id], 4),
         (&["continue", &id], 5),
         (&["continue", &id, "--at-reset"], 5),

@@ -116,8 +116,19 @@ impl Terminal {
 
     /// Reads to the end; gives what a person sees at last and the exit code.
     pub(crate) fn seen(self) -> (String, Option<i32>) {
-        let (_, seen, code) = self.closed();
-        (seen, code)
+        let (_, display, code) = self.closed();
+        (display.text(), code)
+    }
+
+    /// Reads to the end; gives the screen, and the exit code.
+    pub(crate) fn display_at_end(self) -> (Screen, Option<i32>) {
+        let (_, display, code) = self.closed();
+        (display, code)
+    }
+
+    /// What is on the screen after what was read so far.
+    pub(crate) fn display(&self) -> &Screen {
+        &self.display
     }
 
     /// Closes the window, and waits for the end of the command and of its children.
@@ -142,7 +153,7 @@ impl Terminal {
         self.child.wait().unwrap();
     }
 
-    fn closed(mut self) -> (String, String, Option<i32>) {
+    fn closed(mut self) -> (String, Screen, Option<i32>) {
         while self.more() {}
         let code = self.child.wait().unwrap().code();
         let left = tcgetattr(&self.screen).unwrap();
@@ -151,7 +162,7 @@ impl Terminal {
             (left.input_modes, left.output_modes, left.local_modes),
             (found.input_modes, found.output_modes, found.local_modes)
         );
-        (self.shown, self.display.text(), code)
+        (self.shown, self.display, code)
     }
 
     /// Reads what there is; whether the terminal is still in use.

@@ -1,5 +1,6 @@
 //! A terminal's screen: what a person sees after all the control sequences.
 
+use std::collections::BTreeSet;
 use std::mem;
 
 use vte::{Params, Parser, Perform};
@@ -7,16 +8,40 @@ use vte::{Params, Parser, Perform};
 /// The rows of the terminals of these tests.
 pub(crate) const ROWS: usize = 24;
 
+/// At the end of a line that was too long for the terminal.
+const TOO_LONG: char = '⏎';
+
 /// The screen with everything that has scrolled off it.
 pub(crate) struct Screen {
     parser: Parser,
     cells: Cells,
 }
 
+/// How a character is shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Look {
+    /// By the code that sets it, such as 1 for bold.
+    styles: [bool; 8],
+    /// The code of the colour.
+    colour: u16,
+}
+
+/// The styles by their codes.
+const STYLES: [(usize, &str); 5] = [
+    (1, "bold"),
+    (2, "dim"),
+    (3, "italic"),
+    (4, "underlined"),
+    (7, "reversed"),
+];
+
 #[derive(Default)]
 struct Cells {
     columns: usize,
-    lines: Vec<Vec<char>>,
+    lines: Vec<Vec<(char, Look)>>,
+    look: Look,
+    /// The lines that continue the one before, which was too long.
+    continued: BTreeSet<usize>,
     row: usize,
     column: usize,
     saved: (usize, usize),
@@ -47,9 +72,105 @@ impl Screen {
             .cells
             .lines
             .iter()
-            .map(|line| line.iter().collect::<String>());
-        let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
-        format!("{}\n", lines.join("\n").trim_end())
+            .map(|line| line.iter().map(|(letter, _)| letter).collect::<String>());
+        joined(lines)
+    }
+
+    /// The same, but a line that was too long is one line, as a terminal copies it, with a sign at its end.
+    pub(crate) fn whole_lines(&self) -> String {
+        joined(
+            self.whole()
+                .map(|line| line.iter().map(|(letter, _)| letter).collect()),
+        )
+    }
+
+    /// The same with `{bold red}` where a style begins and `{/}` where it ends.
+    pub(crate) fn painted(&self) -> String {
+        joined(self.whole().map(|line| {
+            let (mut text, mut before) = (String::new(), Look::default());
+            let end = line
+                .iter()
+                .rposition(|(letter, _)| *letter != ' ')
+                .map_or(0, |at| at + 1);
+            for (letter, look) in &line[..end] {
+                if *look != before {
+                    let end = if before == Look::default() { "" } else { "{/}" };
+                    text.push_str(&format!("{end}{}", look.mark()));
+                    before = *look;
+                }
+                text.push(*letter);
+            }
+            if before != Look::default() {
+                text.push_str("{/}");
+            }
+            text
+        }))
+    }
+
+    /// The lines, each with what continues it.
+    fn whole(&self) -> impl Iterator<Item = Vec<(char, Look)>> {
+        let mut whole: Vec<Vec<(char, Look)>> = Vec::new();
+        for (row, line) in self.cells.lines.iter().enumerate() {
+            match whole.last_mut() {
+                Some(last) if self.cells.continued.contains(&row) => {
+                    last.retain(|(letter, _)| *letter != TOO_LONG);
+                    last.extend(line);
+                    last.push((TOO_LONG, Look::default()));
+                }
+                _ => whole.push(line.clone()),
+            }
+        }
+        whole.into_iter()
+    }
+}
+
+/// Lines without the space behind them and below the text.
+fn joined(lines: impl Iterator<Item = String>) -> String {
+    let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
+    format!("{}\n", lines.join("\n").trim_end())
+}
+
+impl Look {
+    /// Takes what a control sequence sets.
+    fn set(&mut self, codes: &[u16]) {
+        for code in codes {
+            match code {
+                0 => *self = Self::default(),
+                1..=7 => self.styles[usize::from(*code)] = true,
+                22 => self.styles[1..=2].fill(false),
+                23..=27 => self.styles[usize::from(*code - 20)] = false,
+                30..=37 | 90..=97 => self.colour = *code,
+                39 => self.colour = 0,
+                // A colour by its number, which is the last code.
+                38 => {
+                    self.colour = *codes.last().unwrap_or(code);
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn mark(self) -> String {
+        let colour = match self.colour {
+            0 => String::new(),
+            31 => "red".to_owned(),
+            32 => "green".to_owned(),
+            33 => "yellow".to_owned(),
+            34 => "blue".to_owned(),
+            35 => "magenta".to_owned(),
+            36 => "cyan".to_owned(),
+            other => format!("colour {other}"),
+        };
+        let styles = STYLES.iter().filter(|(code, _)| self.styles[*code]);
+        let names = styles
+            .map(|(_, name)| *name)
+            .chain((!colour.is_empty()).then_some(colour.as_str()));
+        let names: Vec<&str> = names.collect();
+        match names.is_empty() {
+            true => String::new(),
+            false => format!("{{{}}}", names.join(" ")),
+        }
     }
 }
 
@@ -72,12 +193,13 @@ impl Perform for Cells {
     fn print(&mut self, letter: char) {
         if self.column >= self.columns {
             self.go_to(self.row + 1, 0);
+            self.continued.insert(self.row);
         }
         let line = &mut self.lines[self.row];
         while line.len() <= self.column {
-            line.push(' ');
+            line.push((' ', Look::default()));
         }
-        line[self.column] = letter;
+        line[self.column] = (letter, self.look);
         self.column += 1;
     }
 
@@ -109,11 +231,16 @@ impl Perform for Cells {
             'J' if count == 0 => {
                 self.lines[self.row].truncate(self.column);
                 self.lines.truncate(self.row + 1);
+                self.continued.retain(|row| *row <= self.row);
             }
             'K' => match count {
                 0 => self.lines[self.row].truncate(self.column),
                 _ => self.lines[self.row].clear(),
             },
+            'm' => {
+                let codes: Vec<u16> = params.iter().flatten().copied().collect();
+                self.look.set(if codes.is_empty() { &[0] } else { &codes });
+            }
             'n' if count == 6 => {
                 let (row, column) = (self.row - self.top() + 1, self.column + 1);
                 self.answers.push_str(&format!("\x1b[{row};{column}R"));

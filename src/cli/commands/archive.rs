@@ -145,9 +145,14 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
         let more = format!("and {}", words::count(more, "older one", "older ones"));
         context.output.line(&context.output.look.paint(DIM, &more))?;
     }
-    context
-        .output
-        .note("sessionctl archive restore ID restores one; sessionctl archive prune deletes all of them")?;
+    let newest = answer
+        .unclaimed
+        .first()
+        .map(|session| session.upstream_id.as_str());
+    let newest = shell_word(newest.unwrap_or_default());
+    context.output.note(&format!(
+        "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -178,6 +183,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
     let session = upstream_id.as_ref().map(ToString::to_string);
     let word = session.or_else(|| conversation_id.as_ref().map(ToString::to_string));
+    let agent = subject.agent.clone();
     let restore = method::Restore {
         upstream_id,
         conversation_id,
@@ -187,7 +193,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     let answer = context.ask(&daemon, restore).await;
     let answer = answer.map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotFound) => problem.hint(LIST_HINT),
-        Some(ErrorKind::Conflict) => not_replaced(problem, &word.unwrap_or_default()),
+        Some(ErrorKind::Conflict) => not_replaced(problem, &word.unwrap_or_default(), agent.as_deref()),
         _ => problem,
     })?;
     for path in &answer.restored {
@@ -205,13 +211,14 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
 }
 
 /// The same problem of a file that a backup would replace, with the commands that restore the backup.
-fn not_replaced(problem: Problem, word: &str) -> Problem {
+fn not_replaced(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
     let Some(path) = problem.detail("path") else {
         return problem;
     };
     let (old, new) = (shell_word(&path), shell_word(&format!("{path}.old")));
+    let agent = agent.map_or_else(String::new, |agent| format!(" --agent {}", shell_word(agent)));
     problem.hint(format!(
-        "mv {old} {new} && sessionctl archive restore {}",
+        "mv {old} {new} && sessionctl archive restore {}{agent}",
         shell_word(word)
     ))
 }

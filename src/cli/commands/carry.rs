@@ -90,6 +90,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         return Err(Problem::new(Exit::Failed, message).hint(make_folder(missing)));
     }
     let (daemon, conversation) = context.on(options.target.name()).await?;
+    let id = words::short_id(conversation.id);
     let needs_no_file = format == ExportFormat::Json && path.is_none();
     let call = method::Export {
         conversation_id: conversation.id.into(),
@@ -102,13 +103,12 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     let (answer, raw) = answer.map_err(|problem| match problem.exit {
         Exit::Usage if needs_no_file => problem
             .with_exit(Exit::Failed)
-            .hint("name a file with -o FILE.json"),
+            .hint(format!("write it to a file: sessionctl export {id} -o {id}.json")),
         _ => match options.output.as_deref().map(Path::new) {
             Some(file) if !file.is_dir() => problem.hint_if(
                 ErrorKind::Conflict,
                 format!(
-                    "sessionctl export {} -o {}",
-                    words::short_id(conversation.id),
+                    "sessionctl export {id} -o {}",
                     shell_word(&unused_name(file).to_string_lossy())
                 ),
             ),

@@ -49,6 +49,10 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     let (daemon, status) = match reached.await {
         Ok(reached) => reached,
         Err(problem) => {
+            told.tell(
+                context,
+                folders::full(&context.reach.paths.data).into_iter().collect(),
+            )?;
             let mut found = daemons::none(&problem, &context.reach);
             if found.len() == 1 && problem.pid().is_none() {
                 found.extend(daemons::left_over(&context.reach.paths.data));

@@ -146,7 +146,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<E
         let problem = Problem::new(Exit::Usage, format!("no manual page: {name}"));
         return Err(problem.hint("sessionctl help lists the commands; sessionctl man shows the page of all"));
     };
-    if context.output.look.columns.is_none() || context.output.json {
+    if context.output.look.columns.is_none() {
         return context.output.text(&page).map(|()| Exit::Done);
     }
     // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::method;
+use bridge_protocol::raw::RawJson;
 use clap::Args;
+use serde_json::json;
 
 use super::Context;
 use crate::cli::confirm::Unasked;
@@ -69,7 +71,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
     }
     let reset = method::Reset::of(conversation.id);
     context.ask(&daemon, reset).await?;
-    let mut done = format!("Reset {name}: its next prompt starts a new chat.");
+    let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
     if conversation.head.is_some() {
         let id = words::short_id(conversation.id);
         done.push_str(&format!(" Undo with: sessionctl undo {id}"));
@@ -143,6 +145,10 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
 pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Exit> {
     let Some(daemon) = context.reach.find().await? else {
+        // As the daemon would answer.
+        if context.output.json {
+            context.output.raw(&RawJson::from(json!({})))?;
+        }
         context.output.note("no daemon runs")?;
         return Ok(Exit::Done);
     };

@@ -95,7 +95,9 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
     if let Some(agent) = &wanted.agent {
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
         if !agents.iter().any(|known| known.name == *agent) {
-            let message = format!("there is no agent {:?}", agent.as_str());
+            let known: Vec<&str> = agents.iter().map(|known| known.name.as_str()).collect();
+            let (named, known) = (one_line(agent.as_str()), one_line(&known.join(", ")));
+            let message = format!("there is no agent \"{named}\"; the agents are: {known}");
             return Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"));
         }
     }

@@ -6,6 +6,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
+use super::set::{Offers, offers};
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -14,6 +15,7 @@ use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::talk::edit::{not_branched, place};
 use crate::cli::words;
+use crate::paths::shell_word;
 
 /// Create a conversation and print its id
 ///
@@ -104,11 +106,11 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
         },
         ..Default::default()
     };
-    let answer = match context.ask(&daemon, new).await {
+    let answer = match context.ask(&daemon, new.clone()).await {
         Ok(answer) => answer,
         Err(problem) => {
             let problem = missing_folder(problem, Some(&folder));
-            return Err(not_made(&daemon, problem, has_settings).await);
+            return Err(not_made(&daemon, problem, &new).await);
         }
     };
     select::use_here(&daemon, answer.conversation.id).await;
@@ -148,8 +150,8 @@ async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
     let install = known.install.get(kind);
     let name = one_line(name);
     Err(match (found, install) {
-        (None, None) => Problem::new(Exit::NotFound, format!("unknown agent: {name}"))
-            .hint("sessionctl agents lists the agents"),
+        // The daemon refuses it, with the names that it knows.
+        (None, None) => return Ok(()),
         (_, Some(line)) => Problem::new(Exit::Agent, format!("agent {name} is not installed"))
             .hint(format!("{line} && sessionctl stop")),
         (Some(agent), None) => {
@@ -164,25 +166,54 @@ async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
 }
 
 /// Why there is no conversation. One whose settings the agent refused is deleted: nothing was said in it.
-async fn not_made(daemon: &Daemon, problem: Problem, has_settings: bool) -> Problem {
+async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversation) -> Problem {
     let Some(id) = problem.detail("conversationId") else {
         return problem;
     };
+    let has_settings = new.settings != Settings::default();
     if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
         let delete = method::Delete {
             transcripts: TranscriptsOnDelete::Delete,
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            return problem.hint(
-                "create it without --model and --mode; in sessionctl chat, /model and /mode list the values, which can be changed \
-                 at any time",
-            );
+            return problem.hint(match offers_of(daemon, new).await {
+                Some(offers) => format!(
+                    "{}; create it with one: sessionctl new --{} {}",
+                    offers.each, offers.key, offers.first
+                ),
+                None => "create it without --model and --mode, which can be set at any time: sessionctl new"
+                    .to_owned(),
+            });
         }
     }
     problem.hint(format!(
         "the conversation exists: sessionctl send {id} opens it, sessionctl rm {id} deletes it"
     ))
+}
+
+/// The values that the agent offers for the settings which it refused, as a session without them reports. The conversation of
+/// that session is deleted: nothing was said in it.
+async fn offers_of(daemon: &Daemon, new: &method::NewConversation) -> Option<Offers> {
+    let asked = method::NewConversation {
+        agent: new.agent.clone(),
+        cwd: new.cwd.clone(),
+        open: true,
+        ..Default::default()
+    };
+    let id = daemon.call(asked).await.ok()?.conversation.id;
+    let settings = [("model", &new.settings.model), ("mode", &new.settings.mode)];
+    let keys = settings.iter().filter(|(_, value)| value.is_some());
+    let keys: Vec<String> = keys.map(|(key, _)| (*key).to_owned()).collect();
+    let offers = offers(daemon, id, &keys).await;
+    let delete = method::Delete {
+        transcripts: TranscriptsOnDelete::Delete,
+        ..method::Delete::of(id)
+    };
+    if let Err(problem) = daemon.call(delete).await {
+        tracing::debug!(?problem, "a conversation without prompts was not deleted");
+    }
+    offers.filter(|offers| keys.contains(&offers.key))
 }
 
 /// Branches off and prints the id of the branch's conversation.
@@ -201,7 +232,14 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         named @ Some(_) => missing_folder(problem, named),
         None => {
             let hint = format!("branch into this folder: sessionctl fork {id} --cwd .");
-            problem.hint_if(ErrorKind::InvalidCwd, hint)
+            let problem = problem.hint_if(ErrorKind::InvalidCwd, hint);
+            let at = options.at.as_deref().map(|at| format!(" --at {}", shell_word(at)));
+            let less = format!(
+                "the conversation is unchanged; accept less of the history: sessionctl fork {id}{} --min-fidelity {}",
+                at.unwrap_or_default(),
+                lower(options.min_fidelity.unwrap_or_default())
+            );
+            problem.hint_if(ErrorKind::NotResumable, less)
         }
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
@@ -224,6 +262,15 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         context.output.aside(&source)?;
     }
     Ok(Exit::Done)
+}
+
+/// The next lower level of fidelity.
+fn lower(level: Fidelity) -> &'static str {
+    match level {
+        Fidelity::Full => "partial",
+        Fidelity::Partial => "text",
+        _ => "none",
+    }
 }
 
 /// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.

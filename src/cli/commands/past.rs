@@ -67,7 +67,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
             prompt,
         ]);
     }
-    context.output.table(&table, NO_TURNS)?;
+    context.output.table(&table, &no_turns(conversation.id))?;
     seen.report(context).map(|()| Exit::Done)
 }
 
@@ -124,7 +124,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         pager.end();
     }
     if shown?.0.is_empty() {
-        context.output.note(NO_TURNS)?;
+        context.output.note(&no_turns(id))?;
     }
     if is_cut {
         let id = words::short_id(id);
@@ -195,7 +195,10 @@ async fn turns_by(
 }
 
 /// Printed if a conversation has no history.
-const NO_TURNS: &str = "no turns yet; sessionctl send sends a prompt";
+fn no_turns(id: ConversationId) -> String {
+    let id = words::short_id(id);
+    format!("no turns yet; send the first prompt: sessionctl send {id} 'Hello'")
+}
 
 /// What the pages of a history say about what they lack.
 #[derive(Default)]

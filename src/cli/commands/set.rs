@@ -168,7 +168,12 @@ async fn change(
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
             return Err(match offers(&daemon, conversation.id, &keys).await {
-                Some(offers) => problem.hint(offers),
+                Some(Offers { each, key, first }) => {
+                    let named = words::short_id(conversation.id);
+                    problem.hint(format!(
+                        "{each}; it can be changed at any time: sessionctl set {named} {key}={first}"
+                    ))
+                }
                 None => problem,
             });
         }
@@ -222,8 +227,18 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
     Ok(())
 }
 
-/// The values that an open session offers for these keys, or for all if it has none for them, as a hint.
-async fn offers(daemon: &Daemon, id: ConversationId, keys: &[String]) -> Option<String> {
+/// What an open session offers for settings, in words.
+pub(super) struct Offers {
+    /// A clause for each setting, with its values.
+    pub(super) each: String,
+    /// The first of the settings.
+    pub(super) key: String,
+    /// The first of its values, as a word of a shell.
+    pub(super) first: String,
+}
+
+/// The values that an open session offers for these keys, or for all if it has none for them.
+pub(super) async fn offers(daemon: &Daemon, id: ConversationId, keys: &[String]) -> Option<Offers> {
     let session = session(daemon, id).await.ok()?;
     let configured = session
         .config_options
@@ -246,17 +261,14 @@ async fn offers(daemon: &Daemon, id: ConversationId, keys: &[String]) -> Option<
     if offers.iter().any(|(key, _)| is_meant(key)) {
         offers.retain(|(key, _)| is_meant(key));
     }
-    let (key, value) = offers
+    let (key, first) = offers
         .first()
-        .map(|(key, values)| (*key, shell_word(&values[0])))?;
+        .map(|(key, values)| (one_line(key), shell_word(&values[0])))?;
     let each = offers
         .iter()
         .map(|(key, values)| format!("{} is one of {}", one_line(key), values.join(", ")));
     let each = each.collect::<Vec<_>>().join("; ");
-    let (key, named) = (one_line(key), words::short_id(id));
-    Some(format!(
-        "{each}; it can be changed at any time: sessionctl set {named} {key}={value}"
-    ))
+    Some(Offers { each, key, first })
 }
 
 /// A value that the agent offers for a setting.

@@ -160,7 +160,16 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
     let answer = context.ask(&daemon, method::Undo::of(conversation.id)).await;
     let answer = answer.map_err(|problem| {
         let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
-        problem.hint_if(ErrorKind::NotResumable, hint)
+        let problem = problem.hint_if(ErrorKind::NotResumable, hint);
+        // A part of a tree move names its own command.
+        match problem.detail("undoId") {
+            Some(_) => problem,
+            None => {
+                let id = words::short_id(conversation.id);
+                let changes = format!("list its changes: sessionctl lineage {id}");
+                problem.hint_if(ErrorKind::Conflict, changes)
+            }
+        }
     })?;
     let done = match &answer.moved {
         Some(moved) => format!("Undid the move: back in {}", one_line(&moved.to)),
@@ -234,14 +243,18 @@ pub(in crate::cli) fn not_branched(
                 && let Some(at) = at =>
         {
             if conversation.head.is_none() {
-                return problem.for_lack_of_turns(&id);
+                return problem.for_lack_of_turns(&id).with_exit(Exit::NotFound);
             }
             let what = format!("there is no turn {}", one_line(at));
-            problem.message(what).hint(turns_hint(&id))
+            problem
+                .message(what)
+                .with_exit(Exit::NotFound)
+                .hint(turns_hint(&id))
         }
-        Some(ErrorKind::NotResumable) => {
-            problem.hint("the conversation is unchanged; a lower --min-fidelity accepts what can be had")
-        }
+        Some(ErrorKind::NotResumable) => problem.hint(format!(
+            "the conversation is unchanged; a lower --min-fidelity accepts what can be had; list what was tried: sessionctl \
+             lineage {id}"
+        )),
         _ => problem,
     }
 }

@@ -31,8 +31,7 @@ pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
     found.extend(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.extend(folder(&paths.runtime, "sockets"));
-    found.extend(full(&paths.data));
-    // Often a disk of its own, in memory.
+    // Often a disk of its own, in memory. The disk of the data is checked by a daemon that answers.
     if device(&paths.runtime) != device(&paths.data) {
         found.extend(full(&paths.runtime));
     }
@@ -67,7 +66,7 @@ fn device(path: &Path) -> Option<u64> {
 }
 
 /// That nothing can be written any more on the disk of a folder.
-fn full(path: &Path) -> Option<Diagnostic> {
+pub(super) fn full(path: &Path) -> Option<Diagnostic> {
     let disk = rustix::fs::statvfs(existing(path)?).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
     is_full((disk.f_blocks, free_bytes), (disk.f_files, disk.f_favail)).then(|| {
