@@ -366,7 +366,7 @@ impl<'a> Play<'a> {
     async fn continues(&mut self) -> Outcome {
         let daemon = self.connect().await?;
         let begun = async {
-            let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str())).await?;
+            let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
             loop {
                 match follower.next().await?.envelope.event {
                     Event::Snapshot { conversation, .. } if conversation.continuation.is_none() => break,

@@ -3,6 +3,8 @@
 //! It owns the subscription and the cursor from which it continues after it was cut off for being slow. It must not know
 //! what the events mean or how they are shown.
 
+use std::fmt::Display;
+
 use bridge_protocol::conversation::SessionInfo;
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::method::Subscribe;
@@ -38,19 +40,12 @@ pub(super) struct Followed {
 }
 
 impl<'a> Follower<'a> {
-    /// Subscribes. What happens from here on is delivered; first comes a snapshot.
+    /// Subscribes. What happens after an event is delivered; first comes a snapshot if none is given, or the daemon no longer holds
+    /// what came after it.
     ///
     /// # Errors
     /// What the daemon answers.
-    pub(super) async fn start(daemon: &'a Daemon, conversation: ConversationRef) -> Outcome<Self> {
-        Self::behind(daemon, conversation, None).await
-    }
-
-    /// Subscribes and continues after an event, or with a snapshot if the daemon no longer holds what came after it.
-    ///
-    /// # Errors
-    /// What the daemon answers.
-    pub(super) async fn behind(
+    pub(super) async fn start(
         daemon: &'a Daemon,
         conversation: ConversationRef,
         after: Option<Cursor>,
@@ -83,9 +78,7 @@ impl<'a> Follower<'a> {
             };
             match self.daemon.while_it_answers(subscription.next()).await? {
                 Some(Ok(raw)) => {
-                    let envelope: EventEnvelope = raw.read().map_err(|error| {
-                        Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
-                    })?;
+                    let envelope: EventEnvelope = raw.read().map_err(unreadable)?;
                     if let Event::Lagged { cursor } = &envelope.event {
                         self.after = Some(cursor.clone());
                         self.cut_off()?;
@@ -95,12 +88,7 @@ impl<'a> Follower<'a> {
                     self.after = Some(envelope.cursor.clone());
                     return Ok(Followed { raw, envelope });
                 }
-                Some(Err(error)) => {
-                    return Err(Problem::new(
-                        Exit::Failed,
-                        format!("an event could not be read: {error}"),
-                    ));
-                }
+                Some(Err(error)) => return Err(unreadable(error)),
                 None => match subscription.close_reason() {
                     Some(SubscriptionCloseReason::Lagged) => self.cut_off()?,
                     _ => return Err(Problem::connection_lost()),
@@ -133,14 +121,29 @@ impl<'a> Follower<'a> {
     }
 }
 
+fn unreadable(error: impl Display) -> Problem {
+    Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
+}
+
 /// What the agent reported of its session.
 ///
 /// # Errors
 /// What the daemon answers.
 pub(super) async fn session(daemon: &Daemon, id: ConversationId) -> Outcome<SessionInfo> {
-    let mut follower = Follower::start(daemon, id.into()).await?;
+    Ok(reported(daemon, id).await?.0)
+}
+
+/// What the agent reported of its session, and so far of the turn that runs.
+///
+/// # Errors
+/// What the daemon answers.
+pub(super) async fn reported(daemon: &Daemon, id: ConversationId) -> Outcome<(SessionInfo, Vec<RawJson>)> {
+    let mut follower = Follower::start(daemon, id.into(), None).await?;
     Ok(match follower.next().await?.envelope.event {
-        Event::Snapshot { session, .. } => session.unwrap_or_default(),
-        _ => SessionInfo::default(),
+        Event::Snapshot { session, running, .. } => (
+            session.unwrap_or_default(),
+            running.map(|running| running.updates).unwrap_or_default(),
+        ),
+        _ => Default::default(),
     })
 }

@@ -18,6 +18,7 @@ mod picker;
 mod problem;
 mod progress;
 mod select;
+mod signals;
 mod start;
 mod table;
 mod talk;

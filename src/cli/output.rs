@@ -125,6 +125,11 @@ impl Output {
         }
     }
 
+    /// Whether a person watches how it goes, at a terminal.
+    pub(super) fn is_watched(&self) -> bool {
+        self.note_look.columns.is_some() && !self.json && !self.quiet
+    }
+
     /// Writes to standard output as it is, at once.
     pub(super) fn text(&mut self, text: &str) -> Outcome {
         if text.is_empty() {
@@ -166,7 +171,12 @@ impl Output {
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
-        self.note_verbatim(&self.note_look.in_lines(&self.advice(text), 0))
+        self.quote(&self.advice(text))
+    }
+
+    /// The same of words that are not this program's: a command in them stays as it is.
+    pub(super) fn quote(&mut self, text: &str) -> Outcome {
+        self.note_verbatim(&self.note_look.in_lines(text, 0))
     }
 
     /// The same without further line breaks, as [`verbatim`](Self::verbatim).

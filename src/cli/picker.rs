@@ -4,25 +4,26 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, IsTerminal, Write};
-use std::pin::pin;
+use std::sync::atomic::Ordering;
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::{ConversationId, method};
 use crossterm::cursor::MoveTo;
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::execute;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
 use unicode_width::UnicodeWidthStr;
 
 use super::commands::make::new_here;
-use super::commands::{Context, list};
+use super::commands::{Context, list, turns};
 use super::connect::Daemon;
-use super::exit::{Exit, stopped};
+use super::exit::Exit;
 use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
 use super::past::Teller;
 use super::problem::{Outcome, Problem};
+use super::signals::{self, IS_FULL_SCREEN};
 use super::words;
 use crate::paths::shell_word;
 
@@ -75,10 +76,10 @@ pub(super) async fn pick(
         selected: 0,
         input: Input::Filter,
         message: String::new(),
-        deleted: Vec::new(),
+        notes: Vec::new(),
     };
     let picked = picker.run().await;
-    for note in picker.deleted {
+    for note in picker.notes {
         context.output.note(&note)?;
     }
     picked
@@ -138,7 +139,7 @@ struct Picker<'a> {
     /// What the last key did.
     message: String,
     /// What the user should still see after the screen is restored.
-    deleted: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// The next key, of those that were typed before or of the terminal; nothing for another event.
@@ -146,10 +147,7 @@ async fn next_key(typed: &mut VecDeque<KeyEvent>) -> io::Result<Option<KeyEvent>
     if let Some(key) = typed.pop_front() {
         return Ok(Some(key));
     }
-    Ok(match keyboard::next_event().await? {
-        Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
-        _ => None,
-    })
+    Ok(keyboard::next_event().await?.as_key_event())
 }
 
 /// Waits for a key that leaves, and keeps the others.
@@ -158,7 +156,6 @@ async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
         let event = keyboard::next_event().await.map_err(failed)?;
         let Event::Key(key) = event else { continue };
         match key.code {
-            _ if key.kind == KeyEventKind::Release => {}
             KeyCode::Esc => return Ok(Problem::silent(Exit::Done)),
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                 return Ok(Problem::silent(Exit::Stopped(2)));
@@ -170,9 +167,7 @@ async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
 
 impl Picker<'_> {
     async fn run(&mut self) -> Outcome<Conversation> {
-        keyboard::end_with_terminal();
-        // Before the screen is taken: an earlier signal ends the process at once.
-        let mut stopped = pin!(stopped().map_err(failed)?);
+        signals::watch();
         let screen = Screen::take().map_err(failed)?;
         let (daemon, look) = (self.daemon, self.look);
         let mut reading: Option<LocalBoxFuture<'_, _>> = None;
@@ -187,16 +182,14 @@ impl Picker<'_> {
             }
             tokio::select! {
                 biased;
-                number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number))),
                 key = next_key(&mut typed) => {
                     // A new size of the terminal is drawn.
                     let Some(key) = key.map_err(failed)? else { continue };
                     let picked = tokio::select! {
                         biased;
-                        number = &mut stopped => return Err(Problem::silent(Exit::Stopped(number))),
-                        picked = self.key(key) => picked?,
+                                picked = self.key(key) => picked?,
                         left = until_left(&mut typed) => {
-                            self.deleted.push("stopped waiting; the daemon may still do it".to_owned());
+                            self.notes.push("stopped waiting; the daemon may still finish it".to_owned());
                             return Err(left?);
                         }
                     };
@@ -338,7 +331,7 @@ impl Picker<'_> {
                 self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
                 let again = one.head.map(|head| shell_word(&one_line(head.as_str())));
                 let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
-                self.deleted
+                self.notes
                     .push(format!("{}{}", self.message, again.unwrap_or_default()));
                 self.all.retain(|other| other.id != one.id);
             }),
@@ -471,14 +464,12 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
     lines.drain(..lines.len().saturating_sub(HELD_LINES));
-    let last = method::Checkpoints {
-        limit: Some(1),
-        ..method::Checkpoints::of(id)
-    };
-    let last = daemon.call(last).await.ok();
-    let last = last.and_then(|page| page.checkpoints.into_iter().next());
-    let prompt = last.map(|last| last.prompt).unwrap_or_default();
-    LastTurns { prompt, lines }
+    let last = turns(daemon, &id.into(), 1).await.unwrap_or_default();
+    let prompt = last.into_iter().next().map(|last| last.prompt);
+    LastTurns {
+        prompt: prompt.unwrap_or_default(),
+        lines,
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]
@@ -493,6 +484,7 @@ impl Screen {
     fn take() -> io::Result<Self> {
         terminal::enable_raw_mode()?;
         let screen = Self;
+        IS_FULL_SCREEN.store(true, Ordering::Relaxed);
         execute!(io::stderr(), EnterAlternateScreen)?;
         Ok(screen)
     }
@@ -501,6 +493,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         let left = execute!(io::stderr(), LeaveAlternateScreen).and_then(|()| terminal::disable_raw_mode());
+        IS_FULL_SCREEN.store(false, Ordering::Relaxed);
         if let Err(error) = left {
             tracing::debug!(%error, "the terminal could not be restored");
         }

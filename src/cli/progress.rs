@@ -32,7 +32,7 @@ pub(super) async fn watched<T>(
     method: &str,
     call: impl Future<Output = T>,
 ) -> T {
-    if output.json || output.note_look.columns.is_none() {
+    if !output.is_watched() {
         return call.await;
     }
     let (mut call, mut figures, mut bar) = (pin!(call), Figures::of(daemon, method), None);

@@ -461,3 +461,52 @@ fn a_chat_needs_a_terminal() {
     let home = Home::new();
     home.printed(&["chat", "--new"], 2);
 }
+
+/// A backslash that was pasted is part of the text; one before Enter begins a new line.
+#[test]
+fn a_pasted_text_keeps_its_backslashes() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.type_in("\x1b[200~run \\\n  it\x1b[201~\\\r");
+    terminal.says("now", "echo: run");
+    terminal.leave();
+    let history = home.said(&["history", &id]);
+    assert!(history.contains("> run \\\n>   it\n> now\n"), "{history}");
+}
+
+/// Meanwhile another client deletes the conversation.
+#[test]
+fn what_was_written_for_an_edit_of_a_chat_is_kept_if_it_is_refused() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let temporary = home.path().join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let mut command = home.command(&["chat", &id]);
+    let remove = format!("'{}' rm {id} --yes >&2", env!("CARGO_BIN_EXE_sessionctl"));
+    command.env(
+        "EDITOR",
+        format!("edit() {{ printf mine > \"$1\"; {remove}; }}; edit"),
+    );
+    command.env("TMPDIR", &temporary).env("NO_COLOR", "1");
+    let mut terminal = Terminal::of(80, &command).waiting();
+    terminal.says("/edit", "what you wrote is in");
+    terminal.leave();
+    let files: Vec<_> = fs::read_dir(&temporary).unwrap().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(
+        fs::read_to_string(files[0].as_ref().unwrap().path()).unwrap(),
+        "mine"
+    );
+}
+
+#[test]
+fn a_tool_with_a_wide_title_stays_on_its_line() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let terminal = Terminal::run_plain(&home, 30, &["send", &id, "[[tool 題名が長すぎて {}]]"]);
+    let (seen, _) = terminal.seen();
+    let line = seen.lines().find(|line| line.starts_with("✓ 題名が長すぎて"));
+    assert!(line.unwrap().ends_with('…'), "{seen}");
+}

@@ -3,11 +3,14 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use super::finding::{CTRL_F, ESCAPE};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::finding::{CTRL_F, ENTER, ESCAPE};
 use super::home::Home;
 use super::sessionctl;
 use super::stub::{ID, Stub};
-use super::terminal::{MARK, Terminal};
+use super::terminal::{ASKED, MARK, Terminal};
 
 const CTRL_C: &str = "\x03";
 
@@ -30,9 +33,148 @@ fn the_second_ctrl_c_leaves_a_chat_that_entered_a_running_turn() {
     terminal.type_in(CTRL_C);
     terminal.until("Ctrl-C again leaves at once");
     terminal.type_in(CTRL_C);
-    let shown = terminal.exits(0);
-    assert!(!shown.contains(MARK), "{shown:?}");
+    let (seen, code) = terminal.seen();
+    assert_eq!(code, Some(0), "{seen}");
+    let last = seen.trim_end().lines().last();
+    assert!(
+        last.is_some_and(|line| line.contains("sessionctl attach")),
+        "{seen}"
+    );
+    // A line that has not ended is shown too.
+    assert!(seen.lines().any(|line| line == "Begun"), "{seen}");
     home.said(&["cancel", &id]);
+}
+
+#[test]
+fn the_second_ctrl_c_leaves_also_if_the_first_was_answered() {
+    let stub = Stub::start();
+    let mut command = sessionctl(&stub.home(), &["send", ID, "deaf"]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
+    terminal.until("hanging");
+    terminal.type_in(CTRL_C);
+    terminal.until(" on\r\n");
+    terminal.type_in(CTRL_C);
+    let shown = terminal.exits(1);
+    assert!(shown.contains("sessionctl attach"), "{shown:?}");
+    assert_eq!(stub.calls_of("conversation/cancel").len(), 1);
+}
+
+/// In `send` and in a chat.
+#[test]
+fn an_answer_that_the_daemon_does_not_take_can_be_left() {
+    let stub = Stub::start();
+    let mut command = sessionctl(&stub.home(), &["send", ID, "slow"]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    stub.wait_for_calls("conversation/respond", 1);
+    terminal.type_in(CTRL_C);
+    let shown = terminal.exits(1);
+    assert!(shown.contains("sessionctl attach"), "{shown:?}");
+    let mut command = sessionctl(&stub.home(), &["chat", ID]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1")).waiting();
+    terminal.enter("/answer allow");
+    stub.wait_for_calls("conversation/respond", 2);
+    terminal.type_in(CTRL_C);
+    terminal.until("stopped waiting");
+    terminal.until(MARK);
+    // JSON keeps its quotes.
+    terminal.says("/answer {\"outcome\":\"cancelled\"}", "Answered");
+    terminal.leave();
+    let outcome = &stub.calls_of("conversation/respond")[2]["outcome"];
+    assert_eq!(*outcome, json!({"outcome": "cancelled"}));
+}
+
+/// Also after the picker, which reads keys itself.
+#[test]
+fn ctrl_c_ends_a_command_that_asks_after_the_picker() {
+    for (arguments, asks) in [(&["rm"][..], "[y/N]"), (&["send"], "Ctrl-D sends it")] {
+        let stub = Stub::start();
+        let mut command = sessionctl(&stub.home(), arguments);
+        let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
+        terminal.until("Esc leaves");
+        terminal.type_in(ENTER);
+        terminal.until(asks);
+        terminal.type_in(CTRL_C);
+        terminal.exits(130);
+        assert!(stub.calls_of("conversation/delete").is_empty());
+    }
+}
+
+/// The terminal is as it was found: see [`Terminal::ended`].
+#[test]
+fn a_signal_ends_a_chat_and_a_question() {
+    let stub = Stub::start();
+    let at = |arguments: &[&str]| {
+        let mut command = sessionctl(&stub.home(), arguments);
+        Terminal::of(80, command.env("NO_COLOR", "1"))
+    };
+    let mut question = at(&["send", ID, "ask"]);
+    question.until(ASKED);
+    let chat = at(&["chat", ID]).waiting();
+    let mut picked = at(&["chat"]);
+    picked.until("Esc leaves");
+    picked.type_in(ENTER);
+    let picked = picked.waiting();
+    for terminal in [question, chat, picked] {
+        terminal.signal(Signal::TERM);
+        terminal.exits(143);
+    }
+}
+
+/// The daemon would hold events for it.
+#[test]
+fn a_chat_that_waits_for_a_line_is_not_subscribed() {
+    let stub = Stub::start();
+    let mut command = sessionctl(&stub.home(), &["chat", ID]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1")).waiting();
+    terminal.says("hello", "echo: hello");
+    stub.wait_for_calls("conversation/unsubscribe", 1);
+    terminal.leave();
+}
+
+/// A program at the terminal gets Ctrl-C, and what it makes of it is its own.
+#[test]
+fn ctrl_c_in_the_editor_or_the_pager_is_theirs() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let at = |arguments: &[&str]| {
+        let mut command = home.command(arguments);
+        command.env("NO_COLOR", "1");
+        command.env(
+            "EDITOR",
+            "edit() { trap '' INT; echo EDITING; read line; printf \"$line\" > \"$1\"; }; edit",
+        );
+        command.env("PAGER", "trap '' INT; cat; echo PAGED; read line < /dev/tty");
+        Terminal::of(80, &command)
+    };
+    let mut terminal = at(&["edit", &id]);
+    terminal.until("EDITING");
+    terminal.type_in(CTRL_C);
+    terminal.type_in("two\n");
+    terminal.until("echo: two");
+    terminal.exits(0);
+
+    let mut terminal = at(&["chat", &id]).waiting();
+    terminal.enter("/edit");
+    terminal.until("EDITING");
+    terminal.type_in(CTRL_C);
+    terminal.type_in("three\n");
+    terminal.until("echo: three");
+    terminal.until(MARK);
+    terminal.leave();
+
+    let mut terminal = at(&["send", &id, "[[ask Really?]] [[say Done it]]"]);
+    terminal.until(ASKED);
+    terminal.type_in("d");
+    terminal.until("PAGED");
+    terminal.type_in(CTRL_C);
+    terminal.type_in("\n");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.until("Done it");
+    terminal.exits(0);
 }
 
 /// Before the first turn of the chat and after it.

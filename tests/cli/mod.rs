@@ -165,6 +165,14 @@ fn a_turn_is_streamed_with_its_tools() {
     assert_eq!(text(&output.stderr), "✓ Read a.rs\n");
 }
 
+/// Its turn is not shown as this prompt's.
+#[test]
+fn a_turn_of_another_client_is_not_taken_for_ones_own() {
+    let stub = Stub::start();
+    let output = run(&stub.home(), &["send", ID, "too late"]);
+    check(&output, 5, "");
+}
+
 #[test]
 fn a_prompt_is_read_from_standard_input() {
     let stub = Stub::start();

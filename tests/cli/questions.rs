@@ -9,7 +9,7 @@ use super::home::Home;
 use super::printed::check_seen;
 use super::printed::{check_shown, commands};
 use super::stub::{ID, Stub};
-use super::terminal::{ASKED, MARK, Terminal};
+use super::terminal::{ASKED, MARK, Terminal, in_shell};
 use super::{run, sessionctl, text};
 
 /// How the line about a question that needs no answer any more begins.
@@ -368,4 +368,90 @@ fn a_limit_says_when_it_resets_and_what_helps() {
     let id = home.said(&["new"]);
     let terminal = Terminal::run(&home, 200, &["send", &id, "Write it [[limit 5400]]"]);
     terminal.check_end("send at a limit", 7);
+}
+
+/// A person who is asked sees it, also if only results are wanted; nothing else is shown.
+#[test]
+fn a_question_is_shown_although_the_rest_is_quiet() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = "[[ask Really?]] [[say Done it]]";
+    let mut terminal = Terminal::run_plain(&home, 80, &["--quiet", "send", &id, prompt]);
+    let before = terminal.until("? Really?");
+    terminal.until(ASKED);
+    terminal.type_in("?");
+    terminal.until("Other keys do nothing.");
+    terminal.type_in("y");
+    let shown = terminal.exits(0);
+    assert!(shown.contains("Done it"), "{shown:?}");
+    assert!(
+        !format!("{before}{shown}").contains("waiting for the agent"),
+        "{before:?} {shown:?}"
+    );
+}
+
+/// The file gets the answer only.
+#[test]
+fn a_change_is_read_at_the_terminal_when_the_answer_goes_to_a_file() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let prompt = "[[ask Edit a.txt?]] [[write a.txt one\ntwo\n]] [[say Written]]";
+    let mut command = in_shell("\"$0\" \"$@\" > out.txt", &home.command(&["send", &id, prompt]));
+    let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
+    terminal.until(ASKED);
+    terminal.type_in("d");
+    terminal.until("PAGED:");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.exits(0);
+    let written = std::fs::read_to_string(home.path().join("out.txt")).unwrap();
+    assert_eq!(written, "Written\n");
+}
+
+/// What changes after a question was shown does not stand for what was hidden of it.
+#[test]
+fn a_change_that_became_short_meanwhile_is_read_before_it_is_allowed() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
+    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]] [[say Written]]");
+    let mut command = home.command(&["send", &id, &prompt]);
+    let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
+    terminal.until(ASKED);
+    std::fs::write(home.path().join("a.txt"), &long).unwrap();
+    terminal.type_in("y");
+    terminal.until("line 59");
+    terminal.until(ASKED);
+    terminal.type_in("n");
+    assert!(!terminal.exits(0).contains("Written to"));
+}
+
+/// A question may leave out what was said of its tool call before.
+#[test]
+fn a_question_that_is_left_open_shows_what_was_said_of_its_call() {
+    let stub = Stub::start();
+    let sent = run(&stub.home(), &["send", ID, "known"]);
+    assert_eq!(sent.status.code(), Some(8), "{sent:?}");
+    let shown = run(&stub.home(), &["show", ID]);
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    // Where a word ends is seen.
+    let asked = "? Run in /home/u/project\n    rm -r 'a b'\n";
+    for told in [&sent.stderr, &shown.stdout] {
+        assert!(text(told).contains(asked), "{}", text(told));
+    }
+}
+
+/// A command in the agent's words is no advice about the chat.
+#[test]
+fn a_chat_leaves_the_agents_words_as_they_are() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let words = format!("sessionctl undo {}", &id[..8]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.enter(&format!("[[ask {words}]]"));
+    terminal.until(&format!("? {words}"));
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.until(MARK);
+    terminal.leave();
 }

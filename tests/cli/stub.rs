@@ -83,6 +83,8 @@ struct Shared {
     released: Arc<Notify>,
     /// The question that waits for an answer.
     open: Arc<Mutex<Option<Value>>>,
+    /// What the agent has reported of the turn that asks it.
+    updates: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Stub {
@@ -190,8 +192,15 @@ async fn call(line: String, methods: Arc<Methods>, shared: Shared, to_write: mps
         write(json!({"jsonrpc": "2.0", "id": request["id"], "result": SUBSCRIPTION}).to_string());
         if request["params"]["after"].is_null() {
             let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
+            let updates = shared.updates.lock().unwrap().clone();
+            let running = match updates.is_empty() {
+                true => Value::Null,
+                false => json!({"turnId": "turn-1", "prompt": [], "updates": updates, "truncated": false,
+                    "startedAt": "2026-11-03T10:00:00Z"}),
+            };
             write(notification(
-                &json!({"type": "snapshot", "gap": false, "conversation": conversation["conversation"]}),
+                &json!({"type": "snapshot", "gap": false, "running": running,
+                "conversation": conversation["conversation"]}),
             ));
         } else {
             // What was missed: the rest of the turn.
@@ -249,6 +258,7 @@ fn methods() -> Methods {
     answer(&mut methods, "conversation/chain", r#"{"links":[]}"#);
     answer(&mut methods, "conversation/list", &list_result());
     answer(&mut methods, "conversation/close", "{}");
+    answer(&mut methods, "conversation/unsubscribe", "true");
     answer(&mut methods, "daemon/status", "{}");
     answer(&mut methods, "agent/list", r#"{"agents":[],"install":{}}"#);
     add(&mut methods, "transcript/list", |params, shared| async move {
@@ -345,6 +355,9 @@ fn methods() -> Methods {
         "conversation/respond",
         |params, shared| async move {
             shared.arrived("conversation/respond", params.clone());
+            if params["outcome"]["optionId"] == "slow" {
+                std::future::pending::<()>().await;
+            }
             let by = params["by"].as_str().unwrap_or("client");
             let resolved = json!({"type": "interruptResolved", "interruptId": "int-1", "by": by,
                 "outcome": params["outcome"]});
@@ -410,6 +423,12 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
     if text == "busy" {
         return Err(BridgeError::new(ErrorKind::Busy, "a turn is running"));
     }
+    if text == "too late" {
+        let prompt = [json!({"type": "text", "text": "another client's"})];
+        shared.emit(&json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": prompt}));
+        shared.emit(&update("for another client\n"));
+        return Err(BridgeError::new(ErrorKind::Busy, "a turn is running"));
+    }
     shared.emit(&json!({"type": "promptAccepted", "turnId": "turn-1", "prompt": params["prompt"]}));
     let mut failure = Value::Null;
     let mut stop_reason = "end_turn";
@@ -419,8 +438,18 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
             failure = json!({"kind": "rateLimited", "message": "You've hit your limit",
                 "resetsAt": "2030-01-01T00:00:00Z", "retryable": true});
         }
-        "ask" | "ask for long" | "split" => {
-            let option = if text == "split" { "split" } else { "allow_once" };
+        "ask" | "ask for long" | "split" | "slow" | "known" => {
+            let option = match text.as_str() {
+                "split" | "slow" => text.as_str(),
+                _ => "allow_once",
+            };
+            if text == "known" {
+                // The question names this call, and does not repeat what it would run.
+                let input = json!({"command": ["rm", "-r", "a b"]});
+                let call = json!({"sessionUpdate": "tool_call", "toolCallId": "1", "rawInput": input});
+                shared.emit(&json!({"type": "update", "turnId": "turn-1", "update": call}));
+                shared.updates.lock().unwrap().push(call);
+            }
             let mut options = vec![json!({"optionId": option, "name": "Allow", "kind": "allow_once"})];
             if text == "ask for long" {
                 options
@@ -436,6 +465,14 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
         }
         "hang" => {
             shared.emit(&update("hanging"));
+            shared.released.notified().await;
+            stop_reason = "cancelled";
+        }
+        // Its cancelling is answered before it ends.
+        "deaf" => {
+            shared.emit(&update("hanging"));
+            shared.released.notified().await;
+            shared.emit(&update(" on\n"));
             shared.released.notified().await;
             stop_reason = "cancelled";
         }

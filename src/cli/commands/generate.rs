@@ -9,11 +9,11 @@ use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use clap_complete::env::Shells;
 use clap_mangen::Man as Page;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
 use crate::cli::exit::Exit;
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::signals;
 use crate::cli::{Definition, args};
 
 /// Print shell completions
@@ -149,9 +149,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<E
     if context.output.look.columns.is_none() {
         return context.output.text(&page).map(|()| Exit::Done);
     }
-    // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
-    let _interrupts = signal(SignalKind::interrupt());
-    match Command::new("man").arg(&path).status() {
+    match signals::run_at_terminal(Command::new("man").arg(&path)) {
         Ok(status) if status.success() => Ok(Exit::Done),
         Ok(_) => Err(Problem::new(Exit::Failed, "man could not show the page")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

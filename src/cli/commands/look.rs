@@ -7,6 +7,7 @@ use bridge_protocol::{ConversationId, method};
 use super::{Context, PAGE, has_real_agent, pages, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::follow::reported;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
@@ -34,8 +35,14 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
     let parent = parent(&daemon, &conversation).await;
     show_facts(context, &conversation, parent)?;
     let look = context.output.look;
+    if conversation.interrupts.is_empty() || context.output.json {
+        return Ok(Exit::Done);
+    }
+    // What cannot be read is left out.
+    let (_, updates) = reported(&daemon, conversation.id).await.unwrap_or_default();
     for interrupt in &conversation.interrupts {
-        context.output.verbatim(&question::lines(interrupt).join("\n"))?;
+        let lines = question::lines(interrupt, &conversation.cwd, &updates);
+        context.output.verbatim(&lines.join("\n"))?;
         let how = question::command(&words::short_id(conversation.id), interrupt);
         let line = look.paint(ATTENTION, &format!("  answer with: {how}"));
         context.output.line(&line)?;

@@ -9,7 +9,6 @@ use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId};
 use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, count, pages};
 use crate::cli::connect::Daemon;
@@ -19,6 +18,7 @@ use crate::cli::past::{Teller, Turns, is_prompt};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
+use crate::cli::signals::Lent;
 use crate::cli::table::{Table, dim, plain};
 use crate::cli::words::{self, Clock};
 
@@ -77,9 +77,11 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let id = conversation.id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
     let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
-    let mut pager = if is_paged { Pager::start() } else { None };
-    // Ctrl-C on a terminal is meant for the pager, which keeps running: this program must outlive it.
-    let _interrupts = pager.as_ref().map(|_| signal(SignalKind::interrupt()));
+    let mut pager = if is_paged {
+        Pager::start(Stdio::inherit())
+    } else {
+        None
+    };
     let mut is_cut = false;
     // Read beside the first page: both are of the same transcript.
     let mut steps = is_paged.then(|| steps(&daemon, id, past.most()).boxed_local());
@@ -244,11 +246,13 @@ pub(super) fn tell_kept(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outco
 /// A program that shows long text a screen at a time.
 pub(in crate::cli) struct Pager {
     child: Child,
+    /// It reads the same terminal as this process.
+    _lent: Lent,
 }
 
 impl Pager {
-    /// Starts `$PAGER`, else `less` if it is there; nothing if neither starts or `$PAGER` is empty.
-    pub(in crate::cli) fn start() -> Option<Self> {
+    /// Starts `$PAGER`, else `less` if it is there, which writes there; nothing if neither starts or `$PAGER` is empty.
+    pub(in crate::cli) fn start(output: impl Into<Stdio>) -> Option<Self> {
         let wanted = std::env::var("PAGER").ok();
         let mut command = match wanted.as_deref().map(str::trim) {
             Some("") => return None,
@@ -264,8 +268,9 @@ impl Pager {
             // Leave at once if it all fits, show colours, leave the text on the screen.
             command.env("LESS", "FRX");
         }
-        let child = command.stdin(Stdio::piped()).spawn().ok()?;
-        Some(Self { child })
+        let lent = Lent::now();
+        let child = command.stdin(Stdio::piped()).stdout(output).spawn().ok()?;
+        Some(Self { child, _lent: lent })
     }
 
     /// Hands text over; false if the reader has left.
@@ -281,7 +286,7 @@ impl Pager {
 }
 
 impl Drop for Pager {
-    /// The pager reads the same terminal as this process, which must not read on before the pager has ended.
+    /// This process must not read on before the pager has ended.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {

@@ -90,7 +90,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         })?;
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
     let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
-    let see = format!("See what comes of it: sessionctl attach {id}");
+    let see = format!("Follow the turn with: sessionctl attach {id}");
     let follows = match (is_orphaned, &answered.turn_id) {
         (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
         (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),

@@ -15,10 +15,10 @@ use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use clap::Args;
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::continuing::refused;
 use super::edit::{opened, place, replaced};
+use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
 use super::send::finish;
@@ -32,7 +32,8 @@ use crate::cli::follow::{Follower, session};
 use crate::cli::output::{Output, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
-use crate::cli::{args, keyboard, words};
+use crate::cli::signals::{self, Interrupts};
+use crate::cli::{args, words};
 
 /// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
@@ -79,6 +80,8 @@ pub(in crate::cli) struct Chat {
 struct Room {
     daemon: Rc<Daemon>,
     conversation: Conversation,
+    /// What was written in the editor for an edit that is not accepted yet.
+    written: Option<Written>,
 }
 
 /// Talks in the conversation that was named, picked or made.
@@ -104,13 +107,12 @@ pub(in crate::cli) async fn chat_in(
     let mut room = Room {
         daemon: Rc::new(daemon),
         conversation,
+        written: None,
     };
-    keyboard::end_with_terminal();
+    signals::watch();
     let mut lines = Lines::new(context)?;
     context.warn_of_echo(&room.daemon, &room.conversation).await?;
-    if !room.enter(context).await? {
-        return Ok(Exit::Done);
-    }
+    room.enter(context).await?;
     context
         .output
         .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
@@ -129,24 +131,27 @@ pub(in crate::cli) async fn chat_in(
         if text.trim().is_empty() {
             continue;
         }
-        let stays = match command_in(&text) {
+        let done = match command_in(&text) {
             None => room.prompt(context, &text).await,
             Some((name, rest)) => room.command(context, name, rest, &text).await,
         };
-        match stays {
-            Ok(true) => {}
-            Ok(false) => return Ok(Exit::Done),
+        match done {
+            Ok(()) => {}
+            Err(problem) if problem == leaving() => return Err(problem),
             Err(problem) if problem == stopped_waiting() => context
                 .output
-                .aside("stopped waiting; the daemon may still do it")?,
+                .aside("stopped waiting; the daemon may still finish it")?,
             Err(problem) => context.output.problem(&problem),
         }
     }
 }
 
 impl Room {
-    /// Says where the user is, and what is open here: the running turn, questions. False if the user left during that.
-    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome<bool> {
+    /// Says where the user is, and what is open here: the running turn, questions.
+    ///
+    /// # Errors
+    /// [`leaving`], if the user left during that.
+    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
@@ -158,11 +163,8 @@ impl Room {
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
         context.output.aside(&cut(&place, columns, look))?;
         // What cannot be read can be talked about all the same.
-        if let Some(last) = turns(&self.daemon, &conversation.id.into(), 1)
-            .await
-            .unwrap_or_default()
-            .first()
-        {
+        let last = until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1)).await;
+        if let Some(last) = last.unwrap_or_default().first() {
             let mark = look.sign("›", ">");
             let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
@@ -172,17 +174,22 @@ impl Room {
                 .aside(&cut(&one_line(&last.reply), columns, look))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
-        let stays = self.follow(context, Start::Running).await;
-        Ok(stays.unwrap_or_else(|problem| {
-            context.output.problem(&problem);
-            true
-        }))
+        match self.follow(context, Start::Running).await {
+            Err(problem) if problem != leaving() => {
+                context.output.problem(&problem);
+                Ok(())
+            }
+            followed => followed,
+        }
     }
 
-    /// Follows a turn. False if the user left during it.
-    async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome<bool> {
+    /// Follows a turn.
+    ///
+    /// # Errors
+    /// [`leaving`], if the user left during it; or what went wrong.
+    async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome {
         let continues = matches!(start, Start::Continue(_));
         let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?;
         let ended = talk.follow(start).await;
@@ -195,18 +202,20 @@ impl Room {
                 let said: Vec<String> = message.into_iter().chain(hint).collect();
                 context.output.aside(&said.join(": "))?;
             }
-            return Ok(false);
+            return Err(leaving());
         }
         let ended = ended.map_err(|problem| match continues {
             true => refused(problem, &self.conversation),
             false => problem,
         })?;
-        replaced(&mut talk)?;
-        finish(&talk, ended.as_ref()).map(|_| true)
+        if replaced(&mut talk)? {
+            self.written = None;
+        }
+        finish(&talk, ended.as_ref()).map(drop)
     }
 
-    /// Sends a prompt with the files that it names. False if the user left during its turn.
-    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Outcome<bool> {
+    /// Sends a prompt with the files that it names.
+    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Outcome {
         let content = until_ctrl_c(self.content(context, text)).await?;
         let prompt = Start::prompt(self.conversation.id, content);
         self.follow(context, Start::Prompt(prompt)).await
@@ -222,14 +231,8 @@ impl Room {
         Ok(content)
     }
 
-    /// Carries a command out. False if the user leaves.
-    async fn command(
-        &mut self,
-        context: &mut Context<'_>,
-        name: &str,
-        rest: &str,
-        line: &str,
-    ) -> Outcome<bool> {
+    /// Carries a command out.
+    async fn command(&mut self, context: &mut Context<'_>, name: &str, rest: &str, line: &str) -> Outcome {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
@@ -240,13 +243,13 @@ impl Room {
                 );
             }
             ("help", _) => context.output.note(HELP)?,
-            ("exit" | "quit", _) => return Ok(false),
+            ("exit" | "quit", _) => return Err(leaving()),
             ("history" | "undo", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
             ("answer" | "continue", Some(options)) => {
-                let (id, options) = (id.to_string(), unquoted(options));
+                let (id, options) = (id.to_string(), words_in(options)?);
                 let options = options.iter().map(String::as_str);
                 let call: Vec<_> = [name, &id].into_iter().chain(options).collect();
-                run(context, &call).await?;
+                until_ctrl_c(run(context, &call)).await?;
             }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation::of(id);
@@ -268,11 +271,13 @@ impl Room {
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
-                self.conversation = until_ctrl_c(self.branch(context, turn, false)).await?;
-                select::use_here(&self.daemon, self.conversation.id).await;
-                if !self.enter(context).await? {
-                    return Ok(false);
-                }
+                let branching = async {
+                    let branch = self.branch(context, turn, false).await?;
+                    select::use_here(&self.daemon, branch.id).await;
+                    Ok(branch)
+                };
+                self.conversation = until_ctrl_c(branching).await?;
+                self.enter(context).await?;
                 context.output.aside(&format!(
                     "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
                 ))?;
@@ -285,11 +290,11 @@ impl Room {
             ("model" | "mode", Some(value)) => until_ctrl_c(self.set(context, name, value)).await?,
             _ => return self.unknown(context, name, line).await,
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A command of the agent; another one is refused, unless it is not known which the agent has.
-    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome<bool> {
+    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome {
         let known = until_ctrl_c(self.agent_commands()).await?;
         let is_it = |command: &Value| command["name"] == name;
         if known.as_array().is_none_or(|known| known.iter().any(is_it)) {
@@ -304,7 +309,7 @@ impl Room {
         if let Some(commands) = session(&self.daemon, self.conversation.id).await?.commands {
             return Ok(commands.read().unwrap_or_default());
         }
-        let mut follower = Follower::start(&self.daemon, self.conversation.id.into()).await?;
+        let mut follower = Follower::start(&self.daemon, self.conversation.id.into(), None).await?;
         let resume = method::Resume::of(self.conversation.id);
         self.daemon.call(resume).await?;
         let reported = async {
@@ -333,7 +338,7 @@ impl Room {
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
-    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Outcome<bool> {
+    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Outcome {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (turn, text) = match first.parse::<i64>() {
             Ok(_) => (first, others.trim()),
@@ -341,21 +346,32 @@ impl Room {
         };
         let conversation = self.conversation.id.into();
         let at = until_ctrl_c(place(&self.daemon, &conversation, turn)).await?;
-        let prompt = match text.is_empty() {
-            true => {
-                let opened = until_ctrl_c(opened(context, &self.daemon, &conversation, &at)).await;
-                let opened = opened.map_err(|problem| match problem.exit {
-                    Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
-                    _ => problem,
-                })?;
-                until_ctrl_c(self.content(context, &opened.text)).await?
-            }
-            false => until_ctrl_c(self.content(context, text)).await?,
-        };
+        if !text.is_empty() {
+            return self.replace(context, at, text).await;
+        }
+        let opened = until_ctrl_c(opened(context, &self.daemon, &conversation, &at)).await;
+        let opened = opened.map_err(|problem| match problem.exit {
+            Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
+            _ => problem,
+        })?;
+        let text = opened.text.clone();
+        self.written = Some(opened);
+        let replaced = self.replace(context, at, &text).await;
+        if let Some(written) = self.written.take() {
+            let path = written.keep()?;
+            context
+                .output
+                .note(&format!("what you wrote is in {}", path.display()))?;
+        }
+        replaced
+    }
+
+    /// Replaces a prompt by this text and the files that it names.
+    async fn replace(&mut self, context: &mut Context<'_>, at: String, text: &str) -> Outcome {
         let edit = method::Edit {
-            conversation_id: conversation,
+            conversation_id: self.conversation.id.into(),
             at,
-            prompt,
+            prompt: until_ctrl_c(self.content(context, text)).await?,
             request_id: Some(request_id()),
             ..Default::default()
         };
@@ -440,22 +456,15 @@ fn command_in(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && name.chars().all(is_name)).then(|| (name, rest.trim()))
 }
 
-/// The words of a line; quotes hold several together, as in a shell.
-fn unquoted(line: &str) -> Vec<String> {
-    let (mut words, mut quote, mut word) = (Vec::new(), None, None::<String>);
-    for letter in line.chars() {
-        match letter {
-            _ if quote == Some(letter) => quote = None,
-            '"' | '\'' if quote.is_none() => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            _ if letter.is_whitespace() && quote.is_none() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(letter),
-        }
+/// The words of a line; quotes hold several together, as in a shell. An answer as JSON has quotes of its own.
+fn words_in(line: &str) -> Outcome<Vec<String>> {
+    if line.starts_with('{') {
+        return Ok(vec![line.to_owned()]);
     }
-    words.extend(word);
-    words
+    shlex::split(line).ok_or_else(|| {
+        let problem = Problem::new(Exit::Usage, format!("a quote has no end: {}", one_line(line)));
+        problem.hint("put text that has quotes in double quotes")
+    })
 }
 
 /// Waits for the daemon until the user presses Ctrl-C, which ends no chat.
@@ -463,13 +472,17 @@ fn unquoted(line: &str) -> Vec<String> {
 /// # Errors
 /// [`stopped_waiting`], or what the work gives.
 async fn until_ctrl_c<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let mut interrupts = signal(SignalKind::interrupt())
-        .map_err(|error| Problem::new(Exit::Failed, format!("could not listen for Ctrl-C: {error}")))?;
+    let interrupts = Interrupts::listen();
     tokio::select! {
         biased;
-        _ = interrupts.recv() => Err(stopped_waiting()),
+        () = interrupts.next() => Err(stopped_waiting()),
         done = work => done,
     }
+}
+
+/// How the user leaves the chat: no failure, and nothing is printed.
+fn leaving() -> Problem {
+    Problem::silent(Exit::Done)
 }
 
 /// What Ctrl-C makes of a command of the chat.
@@ -504,13 +517,5 @@ mod tests {
         ] {
             assert_eq!(command_in(text), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn quotes_hold_words_together() {
-        assert_eq!(
-            unquoted("--at  +1h --text 'Now go on' \"it's\" ''"),
-            ["--at", "+1h", "--text", "Now go on", "it's", ""]
-        );
     }
 }

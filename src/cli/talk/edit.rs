@@ -182,9 +182,9 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
     // A change that was undone before its first turn left nothing.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
         let id = words::short_id(conversation.id);
-        let turns = words::count(answer.dropped, "turn is", "turns are");
+        let turns = words::count(answer.dropped, "undone turn is", "undone turns are");
         context.output.note(&format!(
-            "{turns} left behind and kept. To continue there in a new conversation: sessionctl fork {id} --at {last}"
+            "{turns} kept. To continue there in a new conversation: sessionctl fork {id} --at {last}"
         ))?;
     }
     Ok(Exit::Done)
@@ -252,7 +252,7 @@ pub(in crate::cli) fn not_branched(
                 .hint(turns_hint(&id))
         }
         Some(ErrorKind::NotResumable) => problem.hint(format!(
-            "the conversation is unchanged; a lower --min-fidelity accepts what can be had; list what was tried: sessionctl \
+            "the conversation is unchanged; a lower --min-fidelity accepts less; list what was tried: sessionctl \
              lineage {id}"
         )),
         _ => problem,

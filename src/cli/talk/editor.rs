@@ -11,6 +11,7 @@ use tempfile::NamedTempFile;
 
 use crate::cli::exit::Exit;
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::signals::run_at_terminal;
 
 /// What to do about an edit that came to nothing.
 const NOTHING_SENT: &str = "nothing was sent; the conversation is unchanged";
@@ -65,11 +66,12 @@ pub(super) fn edited(text: &str) -> Outcome<Written> {
     file.write_all(text.as_bytes())
         .map_err(|error| failed("the old prompt cannot be written down", error))?;
     // As a shell does, so that EDITOR may have arguments; the file is one of them and never read as code.
-    let status = Command::new("sh")
+    let mut command = Command::new("sh");
+    command
         .args(["-c", &format!("{editor} \"$1\""), "sh"])
-        .arg(file.path())
-        .status()
-        .map_err(|error| failed("the editor could not be started", error))?;
+        .arg(file.path());
+    let status =
+        run_at_terminal(&mut command).map_err(|error| failed("the editor could not be started", error))?;
     let left = read_back(&mut file);
     let is_as_it_was = |left: &str| left == text.trim_end_matches('\n');
     if !status.success() {

@@ -173,10 +173,18 @@ pub(super) fn spoken(prompt: &str) -> String {
     while let Some(at) = rest.find(ATTACHED) {
         let (before, file) = rest.split_at(at);
         words.push_str(before);
-        if let Some(path) = attached(file) {
-            words.push_str(&format!("@{path} "));
-        }
-        rest = file.split_once(ATTACHED_END).map_or("", |(_, after)| after);
+        let tag = &file[ATTACHED.len()..];
+        let is_cut = tag.starts_with("file://") && !tag.contains('"');
+        rest = match attached(file) {
+            None if !is_cut => {
+                words.push_str(ATTACHED);
+                tag
+            }
+            path => {
+                words.extend(path.map(|path| format!("@{path} ")));
+                file.split_once(ATTACHED_END).map_or("", |(_, after)| after)
+            }
+        };
     }
     words + rest
 }
@@ -270,6 +278,7 @@ mod tests {
     fn an_attached_file_is_shown_by_its_name() {
         for (prompt, words) in [
             ("plain <context>", "plain <context>"),
+            ("why <context ref=\"x\"> here?", "why <context ref=\"x\"> here?"),
             (
                 "see @a.md\n<context ref=\"file:///x/a%20b.md\">\nsecret\n</context>\nand more",
                 "see @a.md\n@/x/a b.md \nand more",

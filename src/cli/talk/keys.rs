@@ -7,15 +7,13 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use crossterm::event::{
-    self, DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyEventKind, KeyModifiers,
-};
+use crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyModifiers};
 use crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::cli::keyboard;
+use crate::cli::{keyboard, signals};
 
 /// How long nothing may follow a key before it counts. The next letter of a word comes sooner.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -26,28 +24,17 @@ pub(super) const LEAVES: &str = "\u{4}";
 /// A person who sees standard error.
 pub(super) struct Person {
     terminal: File,
-    listening: Option<Listening>,
+    /// The mode of the terminal before keys were read; nothing while none are.
+    before: Option<Termios>,
     /// The letters since the last answer.
     word: String,
     /// When a key counts if nothing follows it.
     counts_at: Instant,
 }
 
-/// Keys are read while this exists.
-struct Listening {
-    /// A second handle of the terminal, to set its mode back.
-    terminal: File,
-    before: Termios,
-}
-
-impl Drop for Listening {
+impl Drop for Person {
     fn drop(&mut self) {
-        if let Err(error) = execute!(io::stderr(), DisableBracketedPaste) {
-            tracing::debug!(%error, "the terminal cannot be written to");
-        }
-        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.before) {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
-        }
+        self.release();
     }
 }
 
@@ -59,10 +46,10 @@ impl Person {
         }
         match File::options().read(true).write(true).open("/dev/tty") {
             Ok(terminal) => {
-                keyboard::end_with_terminal();
+                signals::watch();
                 Some(Self {
                     terminal,
-                    listening: None,
+                    before: None,
                     word: String::new(),
                     counts_at: Instant::now(),
                 })
@@ -77,13 +64,12 @@ impl Person {
     /// Listens for the answer to a question that is about to be shown. Keys that were typed until now were not meant for it and
     /// are dropped.
     pub(super) fn listen(&mut self) -> io::Result<()> {
-        if self.listening.is_none() {
+        if self.before.is_none() {
             let before = tcgetattr(&self.terminal)?;
             let mut mode = before.clone();
             mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            let terminal = self.terminal.try_clone()?;
             tcsetattr(&self.terminal, OptionalActions::Now, &mode)?;
-            self.listening = Some(Listening { terminal, before });
+            self.before = Some(before);
             // What is pasted is no row of keys.
             execute!(io::stderr(), EnableBracketedPaste)?;
         }
@@ -96,30 +82,37 @@ impl Person {
     }
 
     /// Leaves the terminal to whoever reads it next.
-    pub(super) fn rest(&mut self) {
-        self.listening = None;
+    pub(super) fn release(&mut self) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        if let Err(error) = execute!(io::stderr(), DisableBracketedPaste) {
+            tracing::debug!(%error, "the terminal cannot be written to");
+        }
+        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &before) {
+            tracing::debug!(%error, "the mode of the terminal cannot be set back");
+        }
     }
 
     /// Waits for one of `keys` that nothing follows, `?`, Ctrl-D, or a word and Enter; none if the terminal cannot be read.
     /// Never ready while it does not listen. Nothing typed is lost when the future is dropped.
     pub(super) async fn answer(&mut self, keys: &str) -> Option<String> {
-        if self.listening.is_none() {
+        if self.before.is_none() {
             return std::future::pending().await;
         }
         loop {
             let event = tokio::select! {
                 biased;
                 event = keyboard::next_event() => event.ok()?,
-                () = tokio::time::sleep_until(self.counts_at), if is_key(&self.word, keys) => return Some(self.taken()),
+                () = tokio::time::sleep_until(self.counts_at), if is_key(&self.word, keys) => return Some(self.take_word()),
             };
-            let Event::Key(key) = event else { continue };
-            if key.kind != KeyEventKind::Press {
+            let Some(key) = event.as_key_event() else {
                 continue;
-            }
+            };
             match key.code {
                 KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.take_back() {},
                 KeyCode::Char('d') if key.modifiers == KeyModifiers::CONTROL => {
-                    self.taken();
+                    self.take_word();
                     return Some(LEAVES.to_owned());
                 }
                 _ => {}
@@ -138,7 +131,7 @@ impl Person {
                     self.take_back();
                     self.counts_at = Instant::now() + PAUSE;
                 }
-                KeyCode::Enter if !self.word.is_empty() => return Some(self.taken()),
+                KeyCode::Enter if !self.word.is_empty() => return Some(self.take_word()),
                 _ => {}
             }
         }
@@ -153,7 +146,7 @@ impl Person {
         true
     }
 
-    fn taken(&mut self) -> String {
+    fn take_word(&mut self) -> String {
         show("\r\n");
         std::mem::take(&mut self.word)
     }

@@ -7,18 +7,20 @@ use std::fs::{OpenOptions, Permissions};
 use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
     ValidationResult, Validator, default_emacs_keybindings,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
 
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::keyboard;
 use crate::cli::output::Output;
 use crate::cli::problem::{Outcome, Problem};
+use crate::cli::signals::Interrupts;
 use crate::paths::ownership::NO_LINK;
 
 /// Lines that are kept in the history file.
@@ -31,8 +33,12 @@ const HISTORY_FILE: &str = "chat-history";
 pub(super) struct Lines {
     /// None at a terminal at which lines cannot be edited.
     editor: Option<Reedline>,
+    continued: Continued,
     mark: Mark,
 }
+
+/// The texts so far at which Enter began a new line, because a backslash ends them.
+type Continued = Arc<Mutex<Vec<String>>>;
 
 /// What was typed.
 pub(super) enum Typed {
@@ -48,10 +54,11 @@ impl Lines {
     /// Nothing was typed yet. Earlier lines can be had again where their file can be used.
     pub(super) fn new(context: &mut Context<'_>) -> Outcome<Self> {
         let look = context.output.note_look;
+        let continued = Continued::default();
         let editor = Reedline::create()
             .with_ansi_colors(look.coloured)
             .use_bracketed_paste(true)
-            .with_validator(Box::new(Backslash))
+            .with_validator(Box::new(Backslash(Arc::clone(&continued))))
             .with_history_exclusion_prefix(Some(" ".to_owned()))
             .with_edit_mode(Box::new(Emacs::new(default_emacs_keybindings())) as Box<dyn EditMode>);
         let file = context.reach.paths.data.join(HISTORY_FILE);
@@ -60,12 +67,13 @@ impl Lines {
             Err(error) => {
                 context
                     .output
-                    .aside(&format!("typed lines are not kept: {}: {error}", file.display()))?;
+                    .aside(&format!("cannot save the history: {}: {error}", file.display()))?;
                 editor
             }
         };
         Ok(Self {
             editor: Some(editor),
+            continued,
             mark: Mark(look.sign("› ", "> ")),
         })
     }
@@ -75,19 +83,30 @@ impl Lines {
     /// # Errors
     /// The terminal cannot be read.
     pub(super) async fn next(&mut self, output: &mut Output) -> Outcome<Typed> {
-        if let Some(editor) = &mut self.editor {
-            match edited(editor, &self.mark) {
+        if let Some(mut editor) = self.editor.take() {
+            let (mark, continued) = (self.mark, Arc::clone(&self.continued));
+            // The connection is served meanwhile.
+            let editing = spawn_blocking(move || {
+                let typed = edited(&mut editor, mark, &continued);
+                (editor, typed)
+            });
+            let (editor, typed) = editing
+                .await
+                .map_err(|error| unreadable(&io::Error::other(error)))?;
+            match typed {
                 // No other error has this kind.
                 Err(error) if error.kind() == io::ErrorKind::Other => {
                     tracing::debug!(%error, "lines cannot be edited");
-                    self.editor = None;
                     let what = "this terminal does not report its cursor position: lines cannot be edited or recalled";
                     output.warning("warning:", what)?;
                 }
-                typed => return typed.map_err(|error| unreadable(&error)),
+                typed => {
+                    self.editor = Some(editor);
+                    return typed.map_err(|error| unreadable(&error));
+                }
             }
         }
-        plain(&self.mark).await.map_err(|error| unreadable(&error))
+        plain(self.mark).await.map_err(|error| unreadable(&error))
     }
 }
 
@@ -95,14 +114,29 @@ fn unreadable(error: &io::Error) -> Problem {
     Problem::new(Exit::Failed, format!("could not read the terminal: {error}"))
 }
 
-fn edited(editor: &mut Reedline, mark: &Mark) -> io::Result<Typed> {
+fn edited(editor: &mut Reedline, mark: Mark, continued: &Continued) -> io::Result<Typed> {
     loop {
-        match editor.read_line(mark)? {
-            Signal::Success(text) => {
+        continued.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        match editor.read_line(&mark)? {
+            Signal::Success(mut text) => {
                 if let Err(error) = editor.sync_history() {
                     tracing::debug!(%error, "the history cannot be written");
                 }
-                return Ok(Typed::Text(text.replace("\\\n", "\n")));
+                // The last one first: each contains those before it. A backslash that was pasted stays.
+                for line in continued
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .drain(..)
+                    .rev()
+                {
+                    if text
+                        .strip_prefix(&line)
+                        .is_some_and(|rest| rest.starts_with('\n'))
+                    {
+                        text.remove(line.len() - 1);
+                    }
+                }
+                return Ok(Typed::Text(text));
             }
             Signal::CtrlC => return Ok(Typed::Interrupt),
             Signal::CtrlD => return Ok(Typed::End),
@@ -112,15 +146,15 @@ fn edited(editor: &mut Reedline, mark: &Mark) -> io::Result<Typed> {
 }
 
 /// Lines as the terminal itself gives them.
-async fn plain(mark: &Mark) -> io::Result<Typed> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
+async fn plain(mark: Mark) -> io::Result<Typed> {
+    let interrupts = Interrupts::listen();
     let (mut text, mut shown) = (String::new(), mark.0);
     loop {
         io::stderr().write_all(shown.as_bytes())?;
         loop {
             tokio::select! {
                 biased;
-                _ = interrupts.recv() => {
+                () = interrupts.next() => {
                     io::stderr().write_all(b"\n")?;
                     return Ok(Typed::Interrupt);
                 }
@@ -129,6 +163,7 @@ async fn plain(mark: &Mark) -> io::Result<Typed> {
         }
         // The terminal gives whole lines: this does not wait.
         let count = io::stdin().lock().read_line(&mut text)?;
+        text = without_reports(&text);
         if count == 0 && text.is_empty() {
             return Ok(Typed::End);
         }
@@ -139,6 +174,21 @@ async fn plain(mark: &Mark) -> io::Result<Typed> {
         }
         shown = NEXT_LINE;
     }
+}
+
+/// The text without the place of the cursor, which a terminal behind a slow line may report when nobody waits for it any more:
+/// `ESC [ ROW ; COLUMN R`.
+fn without_reports(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ';');
+        match end.strip_prefix('R') {
+            Some(rest) => kept.push_str(rest),
+            None => kept.extend(["\x1b[", part]),
+        }
+    }
+    kept
 }
 
 /// The typed lines of earlier chats, in a file that only its owner can read.
@@ -155,18 +205,23 @@ fn history(file: &Path) -> Result<FileBackedHistory, String> {
 }
 
 /// A line that ends with a backslash continues on the next one.
-struct Backslash;
+struct Backslash(Continued);
 
 impl Validator for Backslash {
     fn validate(&self, line: &str) -> ValidationResult {
-        match line.ends_with('\\') {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Complete,
+        if !line.ends_with('\\') {
+            return ValidationResult::Complete;
         }
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line.to_owned());
+        ValidationResult::Incomplete
     }
 }
 
 /// What stands before the line.
+#[derive(Clone, Copy)]
 struct Mark(&'static str);
 
 /// The same before each further line of a text.
@@ -191,5 +246,22 @@ impl Prompt for Mark {
 
     fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
         format!("search: {} ", search.term).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_reports;
+
+    #[test]
+    fn a_late_report_of_the_cursor_is_no_text() {
+        for (typed, text) in [
+            ("\x1b[12;1Rhello", "hello"),
+            ("a\x1b[1;2R\x1b[3;4Rb", "ab"),
+            ("\x1b[A R", "\x1b[A R"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(without_reports(typed), text);
+        }
     }
 }

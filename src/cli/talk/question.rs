@@ -30,9 +30,6 @@ const SHOWN_LINES: usize = 24;
 /// The largest file that is read for a diff.
 const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
 
-/// The folder of a question where the conversation's folder is shown anyway.
-const ITS_FOLDER: &str = "its folder";
-
 /// Lines of context around a change.
 const CONTEXT_LINES: usize = 3;
 
@@ -108,6 +105,7 @@ pub(super) struct Choice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ToolCall {
+    tool_call_id: Option<String>,
     /// The agent's words for it.
     pub(super) title: Option<String>,
     kind: Option<String>,
@@ -118,6 +116,7 @@ pub(super) struct ToolCall {
 impl ToolCall {
     /// The call with what a later update says of it.
     pub(super) fn updated(&mut self, later: Self) {
+        self.tool_call_id = later.tool_call_id.or(self.tool_call_id.take());
         self.title = later.title.or(self.title.take());
         self.kind = later.kind.or(self.kind.take());
         self.raw_input = later.raw_input.or(self.raw_input.take());
@@ -153,8 +152,9 @@ impl ToolCall {
         match self.input("command")? {
             Value::String(command) => Some(command.clone()),
             Value::Array(words) => {
-                let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
-                Some(words?.join(" "))
+                // As they would be typed: where a word ends is part of what is approved.
+                let words = words.iter().map(|word| word.as_str().map(shell_word));
+                Some(words.collect::<Option<Vec<String>>>()?.join(" "))
             }
             _ => None,
         }
@@ -294,8 +294,7 @@ impl Question {
             ..look
         };
         let mut call = known.cloned().unwrap_or_default();
-        let asked = interrupt.tool_call.as_ref().and_then(|call| call.read().ok());
-        call.updated(asked.unwrap_or_default());
+        call.updated(tool_call(interrupt).unwrap_or_default());
         let command = call.command();
         let place = one_line(call.input_text("cwd").unwrap_or(folder));
         let subject = match &command {
@@ -315,7 +314,7 @@ impl Question {
         if edits.is_empty() {
             edits.extend(call.edit_of_input(before));
         }
-        if command.is_none() && interrupt.tool_call.is_some() && folder != ITS_FOLDER {
+        if command.is_none() && interrupt.tool_call.is_some() {
             details.push(format!("  in {}", look.paint(DIM, &place)));
         }
         details.extend(edits.iter().map(|edit| edit.summary(&place, look)));
@@ -516,17 +515,22 @@ fn input_lines(input: Option<&Value>, subject: &str, look: Look) -> Vec<String> 
         .collect()
 }
 
+fn tool_call(interrupt: &Interrupt) -> Option<ToolCall> {
+    interrupt.tool_call.as_ref()?.read().ok()
+}
+
+/// The id of the tool call that a question is about.
+pub(super) fn tool_call_id(interrupt: &Interrupt) -> Option<String> {
+    tool_call(interrupt)?.tool_call_id
+}
+
 /// What is asked, on one line.
 pub(super) fn subject(interrupt: &Interrupt) -> String {
-    let call = interrupt
-        .tool_call
-        .as_ref()
-        .and_then(|call| call.read::<ToolCall>().ok());
     let message = || {
         let request: Value = interrupt.request.read().ok()?;
         request["message"].as_str().map(str::to_owned)
     };
-    let text = call.and_then(|call| call.title).or_else(message);
+    let text = tool_call(interrupt).and_then(|call| call.title).or_else(message);
     text.map_or_else(|| "the agent asks".to_owned(), |text| one_line(&text))
 }
 
@@ -538,9 +542,15 @@ fn choices(interrupt: &Interrupt) -> Vec<Choice> {
         .unwrap_or_default()
 }
 
-/// What is asked and how it can be answered, for those who are not asked here.
-pub(in crate::cli) fn lines(interrupt: &Interrupt) -> Vec<String> {
-    Question::of(interrupt, None, ITS_FOLDER, Look::default()).report(Look::default())
+/// What is asked, for those who are not asked here. `updates` are what the agent has reported of the turn, its tool calls too.
+pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJson]) -> Vec<String> {
+    let id = tool_call_id(interrupt);
+    let calls = updates.iter().filter_map(|update| update.read::<ToolCall>().ok());
+    let mut known = ToolCall::default();
+    calls
+        .filter(|call| id.is_some() && call.tool_call_id == id)
+        .for_each(|call| known.updated(call));
+    Question::of(interrupt, Some(&known), folder, Look::default()).report(Look::default())
 }
 
 /// The command that answers a question.

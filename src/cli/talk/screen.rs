@@ -11,6 +11,7 @@ use bridge_protocol::daemon::Work;
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize as _;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::markdown::Markdown;
 use super::question::ToolCall;
@@ -82,11 +83,6 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Whether standard error is a terminal.
-    pub(super) fn is_watched(&self) -> bool {
-        self.output.note_look.columns.is_some() && !self.output.json
-    }
-
     /// Shows that the agent works, with the time since.
     pub(super) fn spin(&mut self) {
         self.working(None);
@@ -95,7 +91,7 @@ impl<'a> Screen<'a> {
 
     /// Shows how far the daemon has come before the agent works.
     pub(super) fn working(&mut self, work: Option<&Work>) {
-        if self.is_watched() {
+        if self.output.is_watched() {
             let unicode = self.output.note_look.unicode;
             self.spinner.get_or_insert_with(|| Bar::new(unicode)).show(work);
         }
@@ -159,12 +155,18 @@ impl<'a> Screen<'a> {
         self.write(|output| output.note(text))
     }
 
+    /// The same of the agent's words.
+    fn quote(&mut self, text: &str) -> Outcome {
+        self.end_stream()?;
+        self.write(|output| output.quote(text))
+    }
+
     /// The same of a question: its first line, and what it is about with its own line breaks.
     pub(super) fn question(&mut self, lines: &[String]) -> Outcome {
         let Some((subject, details)) = lines.split_first() else {
             return Ok(());
         };
-        self.note(subject)?;
+        self.quote(subject)?;
         self.verbatim(&details.join("\n"))
     }
 
@@ -229,7 +231,7 @@ impl<'a> Screen<'a> {
 
     /// Says how much of the context is used and what the conversation cost, where the agent reported it and somebody looks.
     pub(super) fn usage_line(&mut self) -> Outcome {
-        match self.usage.take().filter(|_| self.is_watched()) {
+        match self.usage.take().filter(|_| self.output.is_watched()) {
             Some(usage) => self.aside(&usage_line(&usage, self.output.note_look)),
             None => Ok(()),
         }
@@ -268,7 +270,7 @@ impl<'a> Screen<'a> {
     /// Thoughts are shown to those who watch, and kept nowhere else.
     fn thoughts(&mut self, update: &Value) -> Outcome {
         let look = self.output.note_look;
-        let Some(text) = chunk(update, look).filter(|_| self.is_watched()) else {
+        let Some(text) = chunk(update, look).filter(|_| self.output.is_watched()) else {
             return Ok(());
         };
         if self.stream != Stream::Thoughts {
@@ -287,7 +289,7 @@ impl<'a> Screen<'a> {
     fn dimmed(&mut self, lines: &str) -> Outcome {
         for line in lines.lines() {
             let line = self.output.note_look.paint(DIM, line);
-            self.write(|output| output.note(&line))?;
+            self.write(|output| output.quote(&line))?;
         }
         Ok(())
     }
@@ -325,12 +327,12 @@ impl<'a> Screen<'a> {
         };
         let columns = look.columns.unwrap_or(COLUMNS).saturating_sub(2);
         let title = cut(&title(call), columns, look);
-        let room = columns.saturating_sub(title.chars().count() + 2);
+        let room = columns.saturating_sub(title.width() + 2);
         let result = call.result().filter(|_| room > 8);
         let result = result.map_or_else(String::new, |result| {
             format!("  {}", look.paint(DIM, &cut(&result, room, look)))
         });
-        self.note(&format!("{mark} {title}{result}"))
+        self.quote(&format!("{mark} {title}{result}"))
     }
 
     fn plan(&mut self, update: &Value) -> Outcome {
@@ -342,11 +344,11 @@ impl<'a> Screen<'a> {
             return Ok(());
         }
         self.plan.clone_from(&text);
-        self.note(&format!("{}\n{text}", look.paint(STRONG, "plan")))
+        self.quote(&format!("{}\n{text}", look.paint(STRONG, "plan")))
     }
 
     /// Shows what has not ended its line.
-    fn end_stream(&mut self) -> Outcome {
+    pub(super) fn end_stream(&mut self) -> Outcome {
         let stream = std::mem::replace(&mut self.stream, Stream::Nothing);
         if stream == Stream::Thoughts {
             let rest = std::mem::take(&mut self.thought);

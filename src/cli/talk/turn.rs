@@ -21,11 +21,10 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, Interrupt, TurnResult};
 use bridge_protocol::{ConversationId, Cursor, InterruptId, TurnId};
 use clap::ValueEnum;
-use serde::Deserialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
+use self::questions::Asked;
 use super::files;
 use super::keys::Person;
 use super::screen::Screen;
@@ -36,6 +35,7 @@ use crate::cli::follow::{Followed, Follower};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Figures;
+use crate::cli::signals::Interrupts;
 use crate::cli::words::{self, Clock};
 
 /// How long the events of a turn may take whose answer has come. They come before the answer; only a subscription that was cut
@@ -93,19 +93,17 @@ pub(super) struct Talk<'a> {
     person: Option<Person>,
     /// What to do with questions when there is nobody to ask.
     pub(super) unattended: OnQuestion,
-    interrupts: Signal,
+    interrupts: Interrupts,
     /// The question that is asked before all others. Until it is answered Ctrl-C leaves it open.
     pub(super) first: Option<InterruptId>,
     /// The open questions; the first is the one that is asked.
     questions: VecDeque<Interrupt>,
-    /// The keys that answer it.
-    keys: String,
+    /// That one as it was shown to the person who answers it.
+    asked: Option<Asked>,
     /// The questions that were reported because nobody is here to answer.
     told: BTreeSet<InterruptId>,
     /// The question that was answered here.
     answered: Option<InterruptId>,
-    /// The question that was last shown whole.
-    read: Option<InterruptId>,
     /// Whether the last question of a turn that is over was refused: then nothing continues it.
     is_given_up: bool,
     said_resumed: bool,
@@ -137,12 +135,6 @@ struct Started {
     /// What came of an edit.
     edited: Option<EditAnswer>,
     raw: RawJson,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ToolCallId {
-    tool_call_id: String,
 }
 
 impl Start {
@@ -187,6 +179,15 @@ impl Start {
         matches!(self, Self::Watch)
     }
 
+    /// The prompt that it sends; nothing for what sends none of this command's.
+    fn sends(&self) -> Option<&PromptContent> {
+        match self {
+            Self::Prompt(prompt) => Some(&prompt.prompt),
+            Self::Edit(edit) => Some(&edit.prompt),
+            Self::Continue(_) | Self::Running | Self::Watch => None,
+        }
+    }
+
     /// The prompt, if other prompts may be accepted before it.
     fn waits_as(&self) -> Option<&PromptContent> {
         match self {
@@ -228,15 +229,12 @@ impl<'a> Talk<'a> {
             folder: conversation.cwd.clone(),
             person: if is_attended { Person::find() } else { None },
             unattended: on_question.unwrap_or(OnQuestion::Leave),
-            interrupts: signal(SignalKind::interrupt()).map_err(|error| {
-                Problem::new(Exit::Failed, format!("could not listen for Ctrl-C: {error}"))
-            })?,
+            interrupts: Interrupts::listen(),
             first: None,
             questions: VecDeque::new(),
-            keys: String::new(),
+            asked: None,
             told: BTreeSet::new(),
             answered: None,
-            read: None,
             is_given_up: false,
             said_resumed: false,
             has_left: false,
@@ -258,7 +256,7 @@ impl<'a> Talk<'a> {
         self.person.is_some()
     }
 
-    /// Follows to the end of the turn, over restarts of the daemon. If the turn was cut short by one, it is continued. Nothing
+    /// Follows to the end of the turn, over restarts of the daemon. If the turn was interrupted by one, it is continued. Nothing
     /// is returned where there is nothing to follow any more.
     ///
     /// # Errors
@@ -270,7 +268,7 @@ impl<'a> Talk<'a> {
         self.after = None;
         loop {
             let ended = self.attempt(&start, &mut own).await;
-            self.quiet();
+            self.pause()?;
             match ended {
                 // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
                 Err(problem) if problem == Problem::connection_lost() => {
@@ -284,6 +282,10 @@ impl<'a> Talk<'a> {
                 }
                 // It was continued by another client, or ended otherwise meanwhile.
                 Err(problem) if problem.exit == Exit::Busy && cut.is_some() => return Ok(cut),
+                // Who only watches may leave at any time.
+                Err(problem) if start.watches() && self.has_left && problem.exit == Exit::Failed => {
+                    return Ok(None);
+                }
                 Err(problem) => return Err(self.left_behind(problem, &start, &own)),
                 Ok(ended) => {
                     let next = self.next(&start, ended.as_ref(), deaths > 0).await?;
@@ -319,7 +321,8 @@ impl<'a> Talk<'a> {
             return Ok(None);
         }
         let get = method::GetConversation::of(self.id);
-        let open = self.daemon.call(get).await?.conversation.interrupts;
+        let daemon = self.daemon();
+        let open = self.waited(daemon.call(get)).await?.conversation.interrupts;
         if open.iter().any(|interrupt| interrupt.orphaned) {
             // The snapshot has them.
             self.after = None;
@@ -328,7 +331,7 @@ impl<'a> Talk<'a> {
         if !(daemon_died && is_cut_short) {
             return Ok(None);
         }
-        self.screen.aside("the turn was cut short; continuing it")?;
+        self.screen.aside("the turn was interrupted; continuing it")?;
         Ok(Some(Start::Continue(continue_now(self.id))))
     }
 
@@ -343,7 +346,7 @@ impl<'a> Talk<'a> {
         self.screen.styled(ATTENTION, &format!("{lost}; {next}"))?;
         let daemon = tokio::select! {
             biased;
-            _ = self.interrupts.recv() => match start {
+            () = self.interrupts.next() => match start {
                 Start::Watch => return Ok(false),
                 _ => return Err(self.left()),
             },
@@ -364,7 +367,9 @@ impl<'a> Talk<'a> {
         let daemon = self.daemon();
         // Subscribed first, so that nothing of the turn is missed.
         let after = self.after.clone();
-        let mut follower = Follower::behind(&daemon, self.id.into(), after).await?;
+        let mut follower = self
+            .waited(Follower::start(&daemon, self.id.into(), after))
+            .await?;
         let ended = self.run(&daemon, &mut follower, start, own).await;
         self.after = follower.cursor();
         ended
@@ -379,12 +384,33 @@ impl<'a> Talk<'a> {
     ) -> Outcome<Option<TurnResult>> {
         let json = self.screen.output.json;
         let mut call = pin!(start.call(daemon));
-        let figures = start.method().filter(|_| self.screen.is_watched());
+        let figures = start.method().filter(|_| self.screen.output.is_watched());
         let mut figures = figures.map(|method| Figures::of(daemon, method));
-        let (mut answer, mut cancelling) = (None, None);
+        let (mut answer, mut cancelling, mut has_cancelled) = (None, None, false);
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
+                // Before the events, of which a slow terminal may have many to show.
+                () = self.interrupts.next() => {
+                    figures = None;
+                    if start.watches() {
+                        return Ok(None);
+                    }
+                    if let Some(open) = self.questions.front()
+                        && (self.first.as_ref() == Some(&open.id) || own.id.is_none())
+                    {
+                        return Err(self.stays_open(Exit::Failed));
+                    }
+                    if std::mem::replace(&mut has_cancelled, true) || (start.waits_as().is_some() && own.id.is_none()) {
+                        return Err(self.left());
+                    }
+                    self.screen.aside("cancelling; Ctrl-C again leaves at once")?;
+                    cancelling = Some(Box::pin(daemon.call(method::Cancel {
+                        conversation_id: self.id.into(),
+                        turn_id: own.id.clone(),
+                        ..Default::default()
+                    })));
+                }
                 // The answer comes after the last event; a daemon that stops closes the connection behind it.
                 followed = follower.next(), if !own.has_ended => {
                     let followed = followed?;
@@ -406,28 +432,8 @@ impl<'a> Talk<'a> {
                     figures = None;
                     answer = Some(answered?);
                 }
-                typed = maybe(self.person.as_mut().map(|person| person.answer(&self.keys))), if self.asks() => {
+                typed = maybe(self.person.as_mut().zip(self.asked.as_ref()).map(|(person, asked)| person.answer(&asked.keys))), if self.asks() => {
                     self.take_answer(typed).await?;
-                }
-                _ = self.interrupts.recv() => {
-                    figures = None;
-                    if start.watches() {
-                        return Ok(None);
-                    }
-                    if let Some(open) = self.questions.front()
-                        && (self.first.as_ref() == Some(&open.id) || own.id.is_none())
-                    {
-                        return Err(self.stays_open(Exit::Failed));
-                    }
-                    if cancelling.is_some() || (start.waits_as().is_some() && own.id.is_none()) {
-                        return Err(self.left());
-                    }
-                    self.screen.aside("cancelling; Ctrl-C again leaves at once")?;
-                    cancelling = Some(Box::pin(daemon.call(method::Cancel {
-                        conversation_id: self.id.into(),
-                        turn_id: own.id.clone(),
-                        ..Default::default()
-                    })));
                 }
                 cancelled = maybe(cancelling.as_mut()), if cancelling.is_some() => {
                     cancelling = None;
@@ -490,9 +496,8 @@ impl<'a> Talk<'a> {
     fn left(&mut self) -> Problem {
         self.has_left = true;
         let id = words::short_id(self.id);
-        Problem::new(Exit::Failed, "left before the turn ended").hint(format!(
-            "the daemon continues it; follow it with: sessionctl attach {id}"
-        ))
+        Problem::new(Exit::Failed, "stopped following; the turn is still running")
+            .hint(format!("follow it with: sessionctl attach {id}"))
     }
 
     /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
@@ -502,6 +507,8 @@ impl<'a> Talk<'a> {
             return problem;
         };
         let why = match (&own.id, start.method()) {
+            // The turn that was seen last may have ended.
+            _ if start.watches() => "to follow it again",
             (Some(_), _) => "the turn continues when the daemon does; to follow it",
             (None, Some(_)) => "to see whether the turn has begun",
             (None, None) => "to follow it again",
@@ -510,12 +517,25 @@ impl<'a> Talk<'a> {
         problem.hint(format!("{hint}; {why}: sessionctl attach {id}"))
     }
 
-    /// Leaves the terminal as it was found.
-    fn quiet(&mut self) {
+    /// Waits for the daemon unless the user leaves meanwhile.
+    ///
+    /// # Errors
+    /// That the user left, or what the work gives.
+    async fn waited<T>(&mut self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.interrupts.next() => Err(self.left()),
+        }
+    }
+
+    /// Shows what has not ended its line, and leaves the terminal as it was found.
+    fn pause(&mut self) -> Outcome {
         self.screen.still();
         if let Some(person) = &mut self.person {
-            person.rest();
+            person.release();
         }
+        self.screen.end_stream()
     }
 
     /// Takes an event in, and shows it where it belongs to what is followed.
@@ -524,11 +544,11 @@ impl<'a> Talk<'a> {
         let (watches, json) = (start.watches(), self.screen.output.json);
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
-                // Only one prompt can be accepted, unless this one waits: then another's may have the same words, and its turn
-                // ends before this one's answer comes.
+                // Another client's may be accepted first, also one with the same words: its turn ends before this one's answer
+                // comes.
                 let may_be_own = own.id.is_none() || own.has_ended;
                 let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
-                let is_own = watches || (may_be_own && start.waits_as().is_none_or(is_same));
+                let is_own = watches || (may_be_own && start.sends().is_none_or(is_same));
                 if !is_own {
                     return Ok(());
                 }
@@ -662,7 +682,7 @@ impl<'a> Talk<'a> {
             }
             None if follows_running && !watches && !open.is_empty() => {
                 self.screen
-                    .aside("the turn was cut short; its question is still open")?;
+                    .aside("the turn was interrupted; its question is still open")?;
             }
             _ => {}
         }
@@ -687,8 +707,12 @@ impl<'a> Talk<'a> {
             r#as: HistoryForm::Updates,
             ..Default::default()
         };
+        let daemon = self.daemon();
         // What cannot be read can be followed all the same.
-        let page = self.daemon.call(call).await.ok();
+        let page = match self.waited(daemon.call(call)).await {
+            Err(left) if self.has_left => return Err(left),
+            page => page.ok(),
+        };
         let updates = page.and_then(|page| page.updates).unwrap_or_default();
         let Some(turn) = updates.last().map(|update| update.checkpoint_id.clone()) else {
             return Ok(());
@@ -750,7 +774,7 @@ impl<'a> Talk<'a> {
         Some(match self.is_given_up {
             true => Problem::new(
                 problem.exit,
-                "the turn was cut short, and its question was refused",
+                "the turn was interrupted, and its question was refused",
             )
             .hint(format!("send the next prompt: sessionctl send {id} 'Continue'")),
             false => problem,

@@ -2,18 +2,30 @@
 //!
 //! It owns which question is asked and what becomes of an answer. How a question looks is [`question`]'s.
 
+use std::io;
+
 use bridge_protocol::turn::Interrupt;
 use bridge_protocol::{ErrorKind, InterruptId};
 use serde_json::json;
 
-use super::{OnQuestion, Talk, ToolCallId};
+use super::{OnQuestion, Talk};
 use crate::cli::commands::Pager;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::talk::keys::LEAVES;
 use crate::cli::talk::question::{self, Question};
+use crate::cli::talk::screen::Screen;
 use crate::cli::words;
+
+/// A question as it was shown: what is answered is what was seen, whatever changes meanwhile.
+pub(super) struct Asked {
+    question: Question,
+    /// The keys that answer it.
+    pub(super) keys: String,
+    /// Whether all of it was shown.
+    is_read: bool,
+}
 
 impl Talk<'_> {
     /// Says that questions are open that do not belong to the turn that is followed.
@@ -36,36 +48,43 @@ impl Talk<'_> {
 
     /// Whether a question waits for a person who is here.
     pub(super) fn asks(&self) -> bool {
-        self.person.is_some() && !self.questions.is_empty()
+        self.person.is_some() && self.asked.is_some()
     }
 
-    /// The first open question.
-    fn question(&self) -> Option<(&Interrupt, Question)> {
-        let interrupt = self.questions.front()?;
-        let id = interrupt
-            .tool_call
-            .as_ref()
-            .and_then(|call| call.read::<ToolCallId>().ok());
-        let known = id.and_then(|id| self.screen.tool_call(&id.tool_call_id));
+    /// The question with what is known of its tool call.
+    fn question(&self, interrupt: &Interrupt) -> Question {
+        let known = question::tool_call_id(interrupt).and_then(|id| self.screen.tool_call(&id));
         let look = self.screen.output.note_look;
-        Some((interrupt, Question::of(interrupt, known, &self.folder, look)))
+        Question::of(interrupt, known, &self.folder, look)
     }
 
     /// Asks the person the first open question.
     pub(super) fn ask(&mut self) -> Outcome {
-        let Some((interrupt, question)) = self.question().filter(|_| self.person.is_some()) else {
+        let first = self.questions.front().filter(|_| self.person.is_some());
+        self.asked = first.map(|interrupt| {
+            let question = self.question(interrupt);
+            Asked {
+                keys: question.keys(),
+                question,
+                is_read: false,
+            }
+        });
+        self.show_asked()
+    }
+
+    /// Shows what is asked, and listens for the answer.
+    fn show_asked(&mut self) -> Outcome {
+        let (Some(interrupt), Some(asked)) = (self.questions.front(), &self.asked) else {
             if let Some(person) = &mut self.person {
-                person.rest();
+                person.release();
             }
             return Ok(());
         };
-        let look = self.screen.output.note_look;
-        let (lines, keys) = (question.lines(look), question.keys());
-        let help = match question.is_free() {
+        let lines = asked.question.lines(self.screen.output.note_look);
+        let help = match asked.question.is_free() {
             true => format!("n declines; to answer: {}", self.how_to_answer(interrupt)),
-            false => question.keys_line(),
+            false => asked.question.keys_line(),
         };
-        self.keys = keys;
         self.screen.still();
         if let Some(person) = &mut self.person
             && let Err(error) = person.listen()
@@ -73,8 +92,18 @@ impl Talk<'_> {
             tracing::debug!(%error, "the terminal cannot be read");
             self.person = None;
         }
-        self.screen.question(&lines)?;
-        self.screen.aside(&format!("  {help}"))
+        self.dialogue(|screen| {
+            screen.question(&lines)?;
+            screen.aside(&format!("  {help}"))
+        })
+    }
+
+    /// Says what a person who is asked has to see, also if only results were wanted.
+    fn dialogue(&mut self, say: impl FnOnce(&mut Screen<'_>) -> Outcome) -> Outcome {
+        let quiet = std::mem::take(&mut self.screen.output.quiet);
+        let said = say(&mut self.screen);
+        self.screen.output.quiet = quiet;
+        said
     }
 
     /// Takes what was typed at the question that is asked; nothing if the terminal cannot be read.
@@ -83,45 +112,49 @@ impl Talk<'_> {
             self.person = None;
             return self.leave_unattended().await;
         };
-        let Some((interrupt, question)) = self.question() else {
+        let (Some(interrupt), Some(asked)) = (self.questions.front(), &mut self.asked) else {
             return Ok(());
         };
         if typed == LEAVES {
             self.has_left = true;
             return Err(self.stays_open(Exit::Asked));
         }
-        let is_read = self.read.as_ref() == Some(&interrupt.id);
-        let is_unread = question.hidden_lines() > 0 && !is_read;
+        let question = &asked.question;
+        let is_unread = question.hidden_lines() > 0 && !asked.is_read;
         let allows = is_unread && question.allows(interrupt, &typed);
         if typed == "d" || allows {
-            let (id, details) = (interrupt.id.clone(), question.details());
-            self.read = Some(id);
+            let details = question.details();
+            asked.is_read = true;
             if allows {
-                self.screen.aside("  first read all of it, then answer again:")?;
+                self.dialogue(|screen| screen.aside("  first read all of it, then answer again:"))?;
             }
             return self.page(&details);
         }
         let Some((outcome, said)) = question.answer(interrupt, &typed) else {
             let help = question.help();
-            return help
-                .iter()
-                .try_for_each(|line| self.screen.aside(&format!("  {line}")));
+            return self.dialogue(|screen| {
+                help.iter()
+                    .try_for_each(|line| screen.aside(&format!("  {line}")))
+            });
         };
         let id = interrupt.id.clone();
-        self.screen.aside(&format!("  {said}"))?;
+        self.dialogue(|screen| screen.aside(&format!("  {said}")))?;
         if let Some(person) = &mut self.person {
-            person.rest();
+            person.release();
         }
         self.answered = Some(id.clone());
         self.screen.spin();
-        match self.daemon.call(question::respond(self.id, id, outcome)).await {
+        let daemon = self.daemon();
+        let respond = daemon.call(question::respond(self.id, id, outcome));
+        match self.waited(respond).await {
             Err(problem) if problem.exit == Exit::Busy => {
                 self.answered = None;
                 if problem.kind() != Some(ErrorKind::Busy) {
                     // Another client was first, or the turn has ended: the event that says so removes the question.
                     return Ok(());
                 }
-                self.screen.aside(&problem.message.unwrap_or_default())?;
+                let refused = problem.message.unwrap_or_default();
+                self.dialogue(|screen| screen.aside(&refused))?;
                 self.ask()
             }
             responded => responded.map(drop),
@@ -138,23 +171,24 @@ impl Talk<'_> {
     /// Shows text in the pager, and asks again after it.
     fn page(&mut self, text: &str) -> Outcome {
         if let Some(person) = &mut self.person {
-            person.rest();
+            person.release();
         }
-        match Pager::start() {
+        // Standard output may be a file, which gets the answer only.
+        match Pager::start(io::stderr()) {
             Some(mut pager) => {
                 pager.take(text);
                 pager.end();
             }
-            None => self.screen.verbatim(text.trim_end())?,
+            None => self.dialogue(|screen| screen.verbatim(text.trim_end()))?,
         }
-        self.ask()
+        self.show_asked()
     }
 
     /// The problem of a question that nobody is here to answer.
     pub(in crate::cli::talk) fn unanswered(&self, interrupt: &Interrupt) -> Problem {
         let (id, how) = (words::short_id(self.id), self.how_to_answer(interrupt));
         let subject = question::subject(interrupt);
-        let message = format!("the agent asks, and there is no terminal to answer on: {subject}");
+        let message = format!("the agent asks, and its question was left open: {subject}");
         Problem::new(Exit::Asked, message)
             .hint(format!("{how}; then follow the turn: sessionctl attach {id}"))
             .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
@@ -174,8 +208,8 @@ impl Talk<'_> {
             .filter(|question| !self.told.contains(&question.id));
         for interrupt in new.cloned().collect::<Vec<_>>() {
             self.told.insert(interrupt.id.clone());
+            let question = self.question(&interrupt);
             let look = self.screen.output.note_look;
-            let question = Question::of(&interrupt, None, &self.folder, look);
             self.screen.question(&question.report(look))?;
             match self.unattended {
                 OnQuestion::Wait => {
@@ -187,7 +221,8 @@ impl Talk<'_> {
                     let refusal = question::refusal(&interrupt);
                     self.answered = Some(interrupt.id.clone());
                     let respond = question::respond(self.id, interrupt.id, refusal);
-                    match self.daemon.call(respond).await {
+                    let daemon = self.daemon();
+                    match self.waited(daemon.call(respond)).await {
                         Err(problem) if problem.exit != Exit::Busy => return Err(problem),
                         _ => {}
                     }
