@@ -17,7 +17,8 @@ use crossterm::event::DisableBracketedPaste;
 use crossterm::execute;
 use crossterm::terminal::LeaveAlternateScreen;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::process::getpgrp;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
@@ -186,8 +187,10 @@ impl Found {
     }
 
     fn restore(&self) {
+        // In the background its modes are those of another program, and setting them would stop this process.
+        let is_own = tcgetpgrp(&self.terminal).is_ok_and(|foreground| foreground == getpgrp());
         let is_changed = tcgetattr(&self.terminal).is_ok_and(|now| now.local_modes != self.modes.local_modes);
-        if !is_changed {
+        if !(is_own && is_changed) {
             return;
         }
         let mut restored = execute!(io::stderr(), DisableBracketedPaste, Show);

@@ -408,6 +408,23 @@ fn a_change_is_read_at_the_terminal_when_the_answer_goes_to_a_file() {
     assert_eq!(written, "Written\n");
 }
 
+/// Nothing is taken for read because a pager was started.
+#[test]
+fn a_change_that_the_pager_could_not_show_is_shown_without_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
+    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]] [[say Written]]");
+    let mut command = home.command(&["send", &id, &prompt]);
+    let mut terminal = Terminal::of(80, command.env("PAGER", "false"));
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.until("line 59");
+    terminal.until(ASKED);
+    terminal.type_in("n");
+    terminal.exits(0);
+}
+
 /// What changes after a question was shown does not stand for what was hidden of it.
 #[test]
 fn a_change_that_became_short_meanwhile_is_read_before_it_is_allowed() {

@@ -279,9 +279,10 @@ impl Pager {
         input.is_some_and(|input| input.write_all(text.as_bytes()).is_ok())
     }
 
-    /// Waits until the reader leaves.
-    pub(in crate::cli) fn end(self) {
-        drop(self);
+    /// Waits until the reader leaves; false if the program failed, and may have shown nothing.
+    pub(in crate::cli) fn end(mut self) -> bool {
+        drop(self.child.stdin.take());
+        self.child.wait().is_ok_and(|ended| ended.success())
     }
 }
 

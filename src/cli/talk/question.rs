@@ -164,6 +164,15 @@ impl ToolCall {
         self.raw_input.as_ref()?.get(name)
     }
 
+    /// The arguments that are switched on, on one line: a command without its sandbox and each occurrence of a text are more than
+    /// the command and the change show.
+    fn switches(&self, look: Look) -> Option<String> {
+        let input = self.raw_input.as_ref()?.as_object()?;
+        let is_on = input.iter().filter(|(_, value)| **value == Value::Bool(true));
+        let names: Vec<String> = is_on.map(|(name, _)| one_line(name)).collect();
+        (!names.is_empty()).then(|| look.paint(ATTENTION, &format!("  with {}", names.join(", "))))
+    }
+
     fn input_text(&self, name: &str) -> Option<&str> {
         self.input(name)?.as_str()
     }
@@ -318,6 +327,9 @@ impl Question {
             details.push(format!("  in {}", look.paint(DIM, &place)));
         }
         details.extend(edits.iter().map(|edit| edit.summary(&place, look)));
+        if command.is_some() || !edits.is_empty() {
+            details.extend(call.switches(look));
+        }
         let uncut_lines = details.len();
         for edit in &edits {
             // A single file is named in the line above its changes.

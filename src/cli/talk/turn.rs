@@ -507,8 +507,6 @@ impl<'a> Talk<'a> {
             return problem;
         };
         let why = match (&own.id, start.method()) {
-            // The turn that was seen last may have ended.
-            _ if start.watches() => "to follow it again",
             (Some(_), _) => "the turn continues when the daemon does; to follow it",
             (None, Some(_)) => "to see whether the turn has begun",
             (None, None) => "to follow it again",

@@ -99,6 +99,29 @@ fn a_change_is_shown_as_a_diff() {
 }
 
 #[test]
+fn what_is_switched_on_is_shown_with_the_command_or_the_change() {
+    let input =
+        json!({"command": "ls", "dangerouslyDisableSandbox": true, "run_in_background": true, "timeout": 5});
+    let expected = [
+        "? Run in /home/u/src",
+        "    ls",
+        "  with dangerouslyDisableSandbox, run_in_background",
+    ];
+    assert_eq!(asked(json!({"title": "ls", "rawInput": input})), expected);
+    let input = json!({"file_path": "a.rs", "old_string": "x", "new_string": "y", "replace_all": true});
+    let lines = asked(json!({"title": "Edit a.rs", "rawInput": input}));
+    assert_eq!(
+        lines[2..],
+        [
+            "  /home/u/src/a.rs  +1 -1",
+            "  with replace_all",
+            "  - x",
+            "  + y"
+        ]
+    );
+}
+
+#[test]
 fn a_long_change_is_cut_and_can_be_read_whole() {
     let text: String = (0..100).map(|line| format!("{line}\n")).collect();
     let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});

@@ -174,12 +174,12 @@ impl Talk<'_> {
             person.release();
         }
         // Standard output may be a file, which gets the answer only.
-        match Pager::start(io::stderr()) {
-            Some(mut pager) => {
-                pager.take(text);
-                pager.end();
-            }
-            None => self.dialogue(|screen| screen.verbatim(text.trim_end()))?,
+        let is_shown = Pager::start(io::stderr()).is_some_and(|mut pager| {
+            pager.take(text);
+            pager.end()
+        });
+        if !is_shown {
+            self.dialogue(|screen| screen.verbatim(text.trim_end()))?;
         }
         self.show_asked()
     }
