@@ -41,7 +41,7 @@ pub(in crate::cli) struct Demo {
 /// The directive that makes the built-in agent return the history that it runs on.
 const RECALL: &str = "[[recall]]";
 
-/// Stands for a prompt of the daemon itself, with which it continues a turn or passes an answer on.
+/// In place of a prompt that the daemon wrote itself to continue a turn or to pass an answer on.
 const AUTOMATIC: &str = "(automatic)";
 
 /// How long one command may take. Each takes milliseconds, and one that waits for a limit some seconds.

@@ -121,7 +121,7 @@ fn transcripts_are_found_as_conversations_are() {
     home.printed(&["transcripts", "--cwd", "./nowhere"], 4);
 }
 
-/// Whoever gives less than nothing, an empty variable or a folder that is missing is told what to give.
+/// A negative number, an empty variable and a missing folder are refused with what to give instead.
 #[test]
 fn values_that_cannot_be_meant_say_what_to_give() {
     let home = Home::new();

@@ -241,7 +241,7 @@ fn an_answer_in_a_chat_is_rendered() {
     }
 }
 
-/// Whoever pastes or writes several lines sends them as one prompt.
+/// Several lines that are pasted or typed are one prompt.
 #[test]
 fn alt_enter_begins_a_new_line() {
     let home = Home::new();
@@ -252,7 +252,7 @@ fn alt_enter_begins_a_new_line() {
     terminal.leave();
 }
 
-/// Who only echoes is said before the first prompt, and once.
+/// The user learns before the first prompt, and once, that the built-in agent only echoes.
 #[test]
 fn a_chat_with_the_built_in_agent_says_so() {
     let home = Home::new();

@@ -155,7 +155,7 @@ fn continue_exits_when_the_agent_asks() {
     assert!(home.said(&["history", &id]).contains("Done it"));
 }
 
-/// Whoever was answered has taken over: what waited for the reset does not go out later as a surprise.
+/// After a later prompt was answered, the turn that waited for the reset is not sent any more.
 #[test]
 fn what_a_prompt_does_to_a_turn_that_waits_is_told() {
     let home = Home::new();

@@ -148,7 +148,7 @@ fn a_daemon_that_does_not_answer_is_told() {
     assert_eq!(home.run(&["doctor", "--no-agents"]).status.code(), Some(0));
 }
 
-/// What is to be done with a stopped daemon is said once.
+/// There is one advice about a stopped daemon.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_stopped_daemon_gets_one_advice() {

@@ -270,7 +270,7 @@ fn foreign_listener() -> Shots {
         thread::spawn(move || {
             for connection in listener.incoming() {
                 let mut connection = connection.unwrap();
-                // Whoever has left needs no answer.
+                // The client is gone and needs no answer.
                 if connection.read_exact(&mut [0]).is_ok() {
                     drop(connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
                 }

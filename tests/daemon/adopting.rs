@@ -166,7 +166,7 @@ async fn the_beginning_of_an_id_is_enough() {
     let found: Vec<Value> = several.details["transcripts"].read().unwrap();
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[0], json!({"id": "alike-1", "title": "one"}));
-    // Whoever looks for a conversation by it learns that it can be adopted.
+    // A search for a conversation by this id says that the session can be adopted.
     let find = async |name: &str| {
         let found = app.call("conversation/resolve", json!({"name": name})).await;
         refused(found, ErrorKind::NotFound).detail("transcripts")

@@ -26,7 +26,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
     first.event("promptAccepted").await;
     let mut second = daemon.raw().await;
     let again = second.send("conversation/prompt", prompt(id, text, "r1")).await;
-    // Behind it on the same connection: by its answer the repetition has been admitted.
+    // Sent after it on the same connection: once this is answered, the repeated call has been admitted.
     let other = Refusal(1012, "conflict", false);
     second
         .refused("conversation/prompt", prompt(id, "something else", "r1"), other)
@@ -444,7 +444,7 @@ async fn files_are_written_restored_and_deleted_once() {
     refused(app.call("transcript/forget", unkeyed).await, ErrorKind::NotFound);
 }
 
-/// A call goes on without its client, and whoever repeats it gets its answer.
+/// A call continues without its client, and a repeated call gets its answer.
 #[tokio::test]
 async fn a_client_may_leave_right_after_its_call() {
     let home = Home::new();
@@ -497,7 +497,7 @@ async fn what_only_reads_is_not_remembered() {
             .await
             .unwrap();
     }
-    // A key that stands for another call is refused all the same.
+    // A key of another call is refused all the same.
     let reset = json!({"conversationId": id, "requestId": "r3"});
     app.call("conversation/reset", reset).await.unwrap();
     let export = json!({"conversationId": id, "requestId": "r3"});

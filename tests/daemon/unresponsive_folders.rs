@@ -234,7 +234,7 @@ async fn a_stop_waits_for_no_call_that_waits_for_a_folder() {
         }
         let mut raw = daemon.raw().await;
         raw.send(method, params).await;
-        // Behind it on the same connection: by its answer the call has been admitted.
+        // Sent after it on the same connection: once this is answered, the call has been admitted.
         raw.ask("daemon/status", json!({})).await;
         daemon.signal(Signal::TERM);
         assert!(daemon.ended().await.success(), "{method}");

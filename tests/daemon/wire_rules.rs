@@ -214,8 +214,8 @@ fn changing(document: &Value) -> BTreeSet<&str> {
     changing.map(|method| method["name"].as_str().unwrap()).collect()
 }
 
-/// Requests about one conversation are admitted in the order in which they arrive on a connection: what stands between a prompt
-/// and the cancellation of its turn finds that turn running. A method that the contract adds is added here too.
+/// Requests about one conversation are admitted in the order in which they arrive on a connection: one that is sent between a
+/// prompt and the cancellation of its turn finds that turn running. A method that the contract adds is added here too.
 #[tokio::test]
 async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
     let home = Home::new();

@@ -182,7 +182,7 @@ fn extension(name: &str) -> Option<(&str, String)> {
     Some((stem, extension.to_ascii_lowercase()))
 }
 
-/// What stands before the extensions of other formats, both of `.tar.gz`; nothing for a name that has none.
+/// The name without the extensions of another format (both of `.tar.gz`); nothing if it has none.
 fn before_other_format(name: &str) -> Option<&str> {
     let (stem, extension) = extension(name)?;
     let is_other = OTHER_FORMATS.contains(&extension.as_str());

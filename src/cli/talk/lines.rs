@@ -220,7 +220,7 @@ impl Validator for Backslash {
     }
 }
 
-/// What stands before the line.
+/// The mark before a line.
 #[derive(Clone, Copy)]
 struct Mark(&'static str);
 

@@ -282,7 +282,7 @@ impl<'a> Talk<'a> {
                 }
                 // It was continued by another client, or ended otherwise meanwhile.
                 Err(problem) if problem.exit == Exit::Busy && cut.is_some() => return Ok(cut),
-                // Who only watches may leave at any time.
+                // A client that only watches may leave at any time.
                 Err(problem) if start.watches() && self.has_left && problem.exit == Exit::Failed => {
                     return Ok(None);
                 }
@@ -479,9 +479,9 @@ impl<'a> Talk<'a> {
         let scheduled = waiting.continuation.as_ref().map(|it| clock.moment(it.at));
         let what = match (waiting.cut_short, scheduled) {
             (true, Some(at)) => format!(
-                "the interrupted turn is given up and will not continue at {at}: this prompt was answered first"
+                "the interrupted turn will not be continued at {at}: this prompt was answered first"
             ),
-            (true, None) => "the interrupted turn is given up: this prompt was answered first".to_owned(),
+            (true, None) => "the interrupted turn will not be continued: this prompt was answered first".to_owned(),
             (false, Some(at)) => {
                 format!(
                     "the prompt that was scheduled for {at} will not be sent: this prompt was answered first"

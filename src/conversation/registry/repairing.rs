@@ -32,12 +32,12 @@ impl Registry {
         self.carry(id, "transcript/check", call, request).await
     }
 
-    /// The same of the transcript with this id, or whose id starts so: of a conversation's head it is that conversation's repair, and of a session that no
-    /// conversation holds a copy is made beside it, which is nobody's either.
+    /// The same of the transcript with this id, or whose id starts so. If a conversation continues in that session, it is
+    /// repaired as that conversation's; if no conversation has it, a repaired copy is made beside it, which none has either.
     ///
     /// # Errors
-    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations hold it, of which
-    /// none goes on with it or several do.
+    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations have it, of which
+    /// none or several continue in it.
     pub async fn repair_transcript(
         self: &Arc<Self>,
         id: UpstreamId,
