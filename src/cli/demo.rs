@@ -19,10 +19,11 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use super::connect::{Daemon, Reach};
-use super::exit::{Exit, stopped};
+use super::exit::Exit;
 use super::follow::Follower;
 use super::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
 use super::problem::{Outcome, Problem};
+use super::signals::stopped;
 use super::start::{self, Launch};
 use super::words;
 use crate::paths::{Environment, Paths, shell_word};

@@ -2,12 +2,10 @@
 //!
 //! It owns the one table from errors, failures and stop reasons to codes. It must not know how anything is printed.
 
-use std::io;
 use std::process::ExitCode;
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use tokio::signal::unix::{SignalKind, signal};
 
 #[cfg(test)]
 mod tests;
@@ -105,20 +103,6 @@ impl Exit {
             _ => Self::Agent,
         }
     }
-}
-
-/// Catches the signals that end a process, so that what it has set up is taken down first; gives the number of the first.
-pub(super) fn stopped() -> io::Result<impl Future<Output = u8>> {
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = hang_up.recv() => 1,
-            _ = interrupt.recv() => 2,
-            _ = terminate.recv() => 15,
-        }
-    })
 }
 
 impl From<Exit> for ExitCode {

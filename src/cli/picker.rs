@@ -104,7 +104,7 @@ enum Wanted {
 
 /// What the daemon answered.
 enum Read {
-    Matches(String, Vec<Conversation>),
+    Matches(String, Outcome<Vec<Conversation>>),
     End(ConversationId, LastTurns),
 }
 
@@ -187,7 +187,7 @@ impl Picker<'_> {
                     let Some(key) = key.map_err(failed)? else { continue };
                     let picked = tokio::select! {
                         biased;
-                                picked = self.key(key) => picked?,
+                        picked = self.key(key) => picked?,
                         left = until_left(&mut typed) => {
                             self.notes.push("stopped waiting; the daemon may still finish it".to_owned());
                             return Err(left?);
@@ -203,8 +203,12 @@ impl Picker<'_> {
                     match read {
                         Read::Matches(query, found) => {
                             let known: HashSet<_> = self.all.iter().map(|one| one.id).collect();
-                            let new = found.into_iter().filter(|one| !known.contains(&one.id));
-                            self.all.extend(new);
+                            match found {
+                                Ok(found) => self
+                                    .all
+                                    .extend(found.into_iter().filter(|one| !known.contains(&one.id))),
+                                Err(problem) => self.message = one_line(&problem.message.unwrap_or_default()),
+                            }
                             self.searched = query;
                         }
                         Read::End(id, last) => drop(self.last_turns.insert(id, last)),
@@ -433,7 +437,7 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
     }
 }
 
-/// Asks the daemon. What it does not answer matches nothing; the next key that needs it reports why.
+/// Asks the daemon. Why it cannot answer is shown in place of what was asked for.
 async fn read(daemon: &Daemon, wanted: Wanted, look: Look) -> Read {
     match wanted {
         Wanted::End(id) => Read::End(id, last_turns(daemon, id, look).await),
@@ -443,7 +447,7 @@ async fn read(daemon: &Daemon, wanted: Wanted, look: Look) -> Read {
                 ..Default::default()
             };
             let found = list::here_first(daemon, &matching, LISTED).await;
-            Read::Matches(query, found.map(|(found, _)| found).unwrap_or_default())
+            Read::Matches(query, found.map(|(found, _)| found))
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Ctrl-C, the signal that ends a process, and the end of its terminal.
+//! Ctrl-C, the signals that end a process, and the end of its terminal.
 //!
-//! It owns whom Ctrl-C is for: the part of the command that began to wait for it last, else this process, which then ends with
-//! the terminal as it was found. A thread of its own watches, because the command may be waiting for a line, a pager or an
-//! editor.
+//! It decides who receives Ctrl-C: the newest listener, else this process, which restores the terminal and exits. A thread of its
+//! own watches, because the command may be waiting for a line, a pager or an editor.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -11,6 +10,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc as std_mpsc};
 use std::thread;
+use std::time::Duration;
 
 use crossterm::cursor::Show;
 use crossterm::event::DisableBracketedPaste;
@@ -28,7 +28,7 @@ use super::exit::Exit;
 /// Whether the alternate screen of the terminal is shown.
 pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);
 
-/// Those who wait for Ctrl-C; the last one gets it.
+/// Listeners for Ctrl-C; the newest receives it.
 static WAITING: Mutex<Vec<Arc<Notify>>> = Mutex::new(Vec::new());
 
 /// The numbers of the signals.
@@ -36,11 +36,11 @@ const HANG_UP: u8 = 1;
 const INTERRUPT: u8 = 2;
 const TERMINATE: u8 = 15;
 
-/// Ctrl-C, for who waits for it.
+/// Receives Ctrl-C until it is dropped.
 pub(super) struct Interrupts(Arc<Notify>);
 
 impl Interrupts {
-    /// From here on Ctrl-C is not for those who waited before.
+    /// Takes Ctrl-C over from earlier listeners.
     pub(super) fn listen() -> Self {
         watch();
         let own = Arc::new(Notify::new());
@@ -77,7 +77,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         // What was pressed until now was for the other program, also if it is handled only now.
-        if let Some(requests) = watch() {
+        if let Some(requests) = requests() {
             let (handled, all_handled) = std_mpsc::channel();
             if requests.try_send(handled).is_ok() {
                 // The other end is dropped: nothing is ever sent.
@@ -96,8 +96,11 @@ pub(super) fn run_at_terminal(command: &mut Command) -> io::Result<ExitStatus> {
     command.status()
 }
 
-/// How many can wait. One program at a time has the terminal.
-const REQUESTS: usize = 8;
+/// How long the screen may take to be restored when a signal ends this process.
+const RESET_LIMIT: Duration = Duration::from_millis(500);
+
+/// How many can wait: one program at a time has the terminal.
+const REQUESTS: usize = 1;
 
 /// Dropped once all signals have been handled that arrived before it was sent.
 type Request = std_mpsc::Sender<()>;
@@ -105,7 +108,12 @@ type Request = std_mpsc::Sender<()>;
 /// Begins to watch, once for the whole process. From here on a signal or the end of the terminal ends this process with the
 /// terminal as it is now. Its end is a signal too, but not where that is ignored, as after `nohup`: `crossterm` would read the end
 /// of a closed terminal for ever.
-pub(super) fn watch() -> Option<&'static mpsc::Sender<Request>> {
+pub(super) fn watch() {
+    requests();
+}
+
+/// The way to the watching thread, which begins with the first call.
+fn requests() -> Option<&'static mpsc::Sender<Request>> {
     static WATCH: OnceLock<Option<mpsc::Sender<Request>>> = OnceLock::new();
     let started = WATCH.get_or_init(|| {
         let started = start();
@@ -118,13 +126,13 @@ pub(super) fn watch() -> Option<&'static mpsc::Sender<Request>> {
 }
 
 fn start() -> io::Result<mpsc::Sender<Request>> {
-    let found = Found::now();
+    let saved = SavedTerminal::now();
     let (to_watch, requests) = mpsc::channel(REQUESTS);
     let (ready, is_ready) = std_mpsc::channel();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-        let failed = runtime.and_then(|runtime| runtime.block_on(handle(found, requests, &ready)));
-        // Nobody waits for it any more if it worked at first.
+        let failed = runtime.and_then(|runtime| runtime.block_on(handle(saved, requests, &ready)));
+        // The receiver is gone if the start succeeded.
         let _ = ready.send(failed);
     })?;
     is_ready.recv().map_err(io::Error::other)??;
@@ -133,28 +141,42 @@ fn start() -> io::Result<mpsc::Sender<Request>> {
 
 /// Handles signals until this process ends.
 async fn handle(
-    found: Option<Found>,
+    saved: Option<SavedTerminal>,
     mut requests: mpsc::Receiver<Request>,
     ready: &std_mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let terminal = found.as_ref().map(|found| found.terminal.try_clone());
+    let terminal = saved.as_ref().map(|saved| saved.terminal.try_clone());
     let mut hung_up = std::pin::pin!(hung_up(terminal.transpose()?));
-    // Nobody waits for it any more if this takes longer than the command.
+    // The receiver is gone if the command ended meanwhile.
     let _ = ready.send(Ok(()));
     loop {
         tokio::select! {
             biased;
-            _ = terminate.recv() => end(TERMINATE, found.as_ref()),
+            _ = terminate.recv() => end(TERMINATE, saved.as_ref()),
             _ = interrupt.recv() => match waiting().last() {
                 Some(last) => last.notify_one(),
-                None => end(INTERRUPT, found.as_ref()),
+                None => end(INTERRUPT, saved.as_ref()),
             },
             Some(request) = requests.recv() => drop(request),
-            () = &mut hung_up => end(HANG_UP, found.as_ref()),
+            () = &mut hung_up => end(HANG_UP, saved.as_ref()),
         }
     }
+}
+
+/// Catches the signals that end a process, so that what it has set up is taken down first; gives the number of the first.
+pub(super) fn stopped() -> io::Result<impl Future<Output = u8>> {
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = hang_up.recv() => HANG_UP,
+            _ = interrupt.recv() => INTERRUPT,
+            _ = terminate.recv() => TERMINATE,
+        }
+    })
 }
 
 fn waiting() -> MutexGuard<'static, Vec<Arc<Notify>>> {
@@ -165,20 +187,20 @@ fn waiting() -> MutexGuard<'static, Vec<Arc<Notify>>> {
     clippy::exit,
     reason = "the main thread may be waiting for a line, a pager or an editor, and never return"
 )]
-fn end(signal: u8, found: Option<&Found>) -> ! {
-    if let Some(found) = found {
-        found.restore();
+fn end(signal: u8, saved: Option<&SavedTerminal>) -> ! {
+    if let Some(saved) = saved {
+        saved.restore();
     }
     std::process::exit(Exit::Stopped(signal).code().into())
 }
 
-/// The terminal as it was found.
-struct Found {
+/// The terminal and its modes before this process changed them.
+struct SavedTerminal {
     terminal: OwnedFd,
     modes: Termios,
 }
 
-impl Found {
+impl SavedTerminal {
     /// As it is now; nothing if this process has none.
     fn now() -> Option<Self> {
         let terminal = terminal().ok()?;
@@ -193,19 +215,27 @@ impl Found {
         if !(is_own && is_changed) {
             return;
         }
-        let mut restored = execute!(io::stderr(), DisableBracketedPaste, Show);
-        if IS_FULL_SCREEN.load(Ordering::Relaxed) {
-            restored = restored.and(execute!(io::stderr(), LeaveAlternateScreen));
-        }
-        let restored = restored
-            .and(tcsetattr(&self.terminal, OptionalActions::Now, &self.modes).map_err(io::Error::from));
+        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.modes);
         if let Err(error) = restored {
             tracing::debug!(%error, "the terminal could not be restored");
+        }
+        // A terminal that accepts nothing, as after Ctrl-S, must not hold up the end.
+        let (written, is_written) = std_mpsc::channel();
+        thread::spawn(move || {
+            let mut reset = execute!(io::stderr(), DisableBracketedPaste, Show);
+            if IS_FULL_SCREEN.load(Ordering::Relaxed) {
+                reset = reset.and(execute!(io::stderr(), LeaveAlternateScreen));
+            }
+            // The receiver is gone if this took too long.
+            let _ = written.send(reset);
+        });
+        if let Ok(Err(error)) = is_written.recv_timeout(RESET_LIMIT) {
+            tracing::debug!(%error, "the screen could not be restored");
         }
     }
 }
 
-/// Waits until nobody holds the other end of the terminal any more.
+/// Waits until the terminal hangs up.
 async fn hung_up(terminal: Option<OwnedFd>) {
     let watched = terminal.map(|terminal| spawn_blocking(move || has_hung_up(&terminal)));
     let has_hung_up = match watched {

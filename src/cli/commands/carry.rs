@@ -100,15 +100,16 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         ..Default::default()
     };
     let answer = context.watch(&daemon, call).await;
+    let secrets = if options.secrets { " --secrets" } else { "" };
     let (answer, raw) = answer.map_err(|problem| match problem.exit {
-        Exit::Usage if needs_no_file => problem
-            .with_exit(Exit::Failed)
-            .hint(format!("write it to a file: sessionctl export {id} -o {id}.json")),
+        Exit::Usage if needs_no_file => problem.with_exit(Exit::Failed).hint(format!(
+            "write it to a file: sessionctl export {id}{secrets} -o {id}.json"
+        )),
         _ => match options.output.as_deref().map(Path::new) {
             Some(file) if !file.is_dir() => problem.hint_if(
                 ErrorKind::Conflict,
                 format!(
-                    "sessionctl export {id} -o {}",
+                    "sessionctl export {id}{secrets} -o {}",
                     shell_word(&unused_name(file).to_string_lossy())
                 ),
             ),

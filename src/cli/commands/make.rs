@@ -177,19 +177,37 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
+            let again = again(new);
             return problem.hint(match offers_of(daemon, new).await {
                 Some(offers) => format!(
-                    "{}; create it with one: sessionctl new --{} {}",
+                    "{}; create it with one: {again} --{} {}",
                     offers.each, offers.key, offers.first
                 ),
-                None => "create it without --model and --mode, which can be set at any time: sessionctl new"
-                    .to_owned(),
+                None => {
+                    format!("create it without --model and --mode, which can be set at any time: {again}")
+                }
             });
         }
     }
     problem.hint(format!(
         "the conversation exists: sessionctl send {id} opens it, sessionctl rm {id} deletes it"
     ))
+}
+
+/// The command that creates the conversation without its settings.
+fn again(new: &method::NewConversation) -> String {
+    let elsewhere = this_folder().ok().filter(|here| *here != new.cwd);
+    let options = [
+        ("agent", new.agent.as_ref().map(ToString::to_string)),
+        ("cwd", elsewhere.map(|_| new.cwd.clone())),
+        ("title", Some(new.title.clone()).filter(|title| !title.is_empty())),
+    ];
+    let given = options
+        .into_iter()
+        .filter_map(|(option, value)| Some((option, value?)));
+    given.fold("sessionctl new".to_owned(), |call, (option, value)| {
+        format!("{call} --{option} {}", shell_word(&value))
+    })
 }
 
 /// The values that the agent offers for the settings which it refused, as a session without them reports. The conversation of
@@ -233,11 +251,15 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         None => {
             let hint = format!("branch into this folder: sessionctl fork {id} --cwd .");
             let problem = problem.hint_if(ErrorKind::InvalidCwd, hint);
+            let Some(lower) = lower(options.min_fidelity.unwrap_or_default()) else {
+                return problem;
+            };
             let at = options.at.as_deref().map(|at| format!(" --at {}", shell_word(at)));
+            let in_place = if options.in_place { " --in-place" } else { "" };
             let less = format!(
-                "the conversation is unchanged; accept less of the history: sessionctl fork {id}{} --min-fidelity {}",
+                "the conversation is unchanged; accept less of the history: sessionctl fork {id}{}{in_place} --min-fidelity \
+                 {lower}",
                 at.unwrap_or_default(),
-                lower(options.min_fidelity.unwrap_or_default())
             );
             problem.hint_if(ErrorKind::NotResumable, less)
         }
@@ -264,12 +286,13 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     Ok(Exit::Done)
 }
 
-/// The next lower level of fidelity.
-fn lower(level: Fidelity) -> &'static str {
+/// The next lower level of fidelity; nothing below the lowest.
+fn lower(level: Fidelity) -> Option<&'static str> {
     match level {
-        Fidelity::Full => "partial",
-        Fidelity::Partial => "text",
-        _ => "none",
+        Fidelity::Full => Some("partial"),
+        Fidelity::Partial => Some("text"),
+        Fidelity::Text => Some("none"),
+        _ => None,
     }
 }
 

@@ -60,7 +60,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         let Some(interrupt) = interrupt else {
             return Err(not_open(&id, named.unwrap_or_default()));
         };
-        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
+        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
         if !talk.is_attended() {
             return Err(talk.unanswered(&interrupt));
         }

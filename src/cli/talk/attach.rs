@@ -22,7 +22,7 @@ Examples:
 /// Follows a conversation until Ctrl-C or its end.
 pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(target.name()).await?;
-    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
+    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
     talk.unattended = OnQuestion::Wait;
     talk.follow(Start::Watch).await?;
     Ok(Exit::Done)

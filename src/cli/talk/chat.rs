@@ -117,6 +117,8 @@ pub(in crate::cli) async fn chat_in(
         .output
         .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
     let mut is_leaving = false;
+    // A Ctrl-C that comes just after the turn that it was meant for ends no chat.
+    let _between_turns = Interrupts::listen();
     loop {
         let text = match lines.next(context.output).await? {
             Typed::Text(text) => text,
@@ -191,7 +193,7 @@ impl Room {
     /// [`leaving`], if the user left during it; or what went wrong.
     async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome {
         let continues = matches!(start, Start::Continue(_));
-        let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None)?;
+        let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None);
         let ended = talk.follow(start).await;
         self.daemon = talk.daemon();
         if talk.has_left {

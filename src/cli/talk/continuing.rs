@@ -91,7 +91,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.text = options.text.as_deref().map(PromptContent::text);
     // Programs ask again for what became of it.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
-        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None)?;
+        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
         let ended = talk.follow(Start::Continue(call)).await;
         let ended = ended.map_err(|problem| refused(problem, &conversation))?;
         return finish(&talk, ended.as_ref());

@@ -78,7 +78,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         min_fidelity: options.min_fidelity.unwrap_or_default(),
         request_id: Some(request_id()),
     };
-    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
+    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question);
     let ended = talk.follow(Start::Edit(call)).await;
     let mut is_taken = false;
     let ended = match ended.map_err(|problem| not_branched(problem, &conversation, named)) {

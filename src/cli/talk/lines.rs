@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::keyboard;
-use crate::cli::output::Output;
+use crate::cli::output::{Output, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::signals::Interrupts;
 use crate::paths::ownership::NO_LINK;
@@ -94,11 +94,13 @@ impl Lines {
                 .await
                 .map_err(|error| unreadable(&io::Error::other(error)))?;
             match typed {
-                // No other error has this kind.
+                // Such as that the terminal does not report its cursor position.
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    tracing::debug!(%error, "lines cannot be edited");
-                    let what = "this terminal does not report its cursor position: lines cannot be edited or recalled";
-                    output.warning("warning:", what)?;
+                    let why = one_line(&error.to_string());
+                    output.warning(
+                        "warning:",
+                        &format!("lines cannot be edited or recalled here: {why}"),
+                    )?;
                 }
                 typed => {
                     self.editor = Some(editor);
@@ -162,8 +164,9 @@ async fn plain(mark: Mark) -> io::Result<Typed> {
             }
         }
         // The terminal gives whole lines: this does not wait.
-        let count = io::stdin().lock().read_line(&mut text)?;
-        text = without_reports(&text);
+        let mut line = Vec::new();
+        let count = io::stdin().lock().read_until(b'\n', &mut line)?;
+        text.push_str(&without_reports(&String::from_utf8_lossy(&line)));
         if count == 0 && text.is_empty() {
             return Ok(Typed::End);
         }

@@ -120,7 +120,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     if options.wait_limit {
         prompt.on_limit = OnLimit::Wait;
     }
-    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question)?;
+    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question);
     let ended = talk.follow(Start::Prompt(prompt)).await;
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {

@@ -4,6 +4,7 @@
 //! daemon that dies meanwhile. A turn is started under a request id, so that starting it again on the next daemon joins it or
 //! returns its result. It must not know what the turn is about.
 
+mod events;
 mod failure;
 mod questions;
 
@@ -13,9 +14,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
-use bridge_protocol::event::Event;
-use bridge_protocol::history::HistoryForm;
-use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, Interrupt, TurnResult};
@@ -25,21 +23,20 @@ use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use self::questions::Asked;
-use super::files;
 use super::keys::Person;
 use super::screen::Screen;
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
-use crate::cli::follow::{Followed, Follower};
-use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
+use crate::cli::follow::Follower;
+use crate::cli::output::ATTENTION;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Figures;
 use crate::cli::signals::Interrupts;
 use crate::cli::words::{self, Clock};
 
-/// How long the events of a turn may take whose answer has come. They come before the answer; only a subscription that was cut
-/// off has to fetch them again.
+/// How long to wait for the next event of a turn whose answer has come. They come before the answer; only a subscription that
+/// was cut off has to fetch them again.
 const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a daemon may take to come back: longer than a restart in which it rebuilds a large store.
@@ -50,9 +47,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How many daemons may die under one turn. With more, the turn itself may be what kills them.
 const DEATHS_LIMIT: u32 = 3;
-
-/// How many messages of the last turn are shown, from its end.
-const SHOWN_MESSAGES: u32 = 200;
 
 /// How `send` and `edit` handle questions of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -148,7 +142,7 @@ impl Start {
         }
     }
 
-    /// Starts it. Of what starts nothing the answer never comes.
+    /// Starts it. Never resolves for [`Start::Running`] and [`Start::Watch`].
     async fn call(&self, daemon: &Daemon) -> Outcome<Started> {
         let (turn, edited, raw) = match self {
             Self::Prompt(prompt) => {
@@ -219,9 +213,9 @@ impl<'a> Talk<'a> {
         daemon: Rc<Daemon>,
         conversation: &Conversation,
         on_question: Option<OnQuestion>,
-    ) -> Outcome<Self> {
+    ) -> Self {
         let is_attended = on_question.is_none() && !context.output.json;
-        Ok(Self {
+        Self {
             reach: &context.reach,
             daemon,
             screen: Screen::new(context.output),
@@ -243,7 +237,7 @@ impl<'a> Talk<'a> {
             queued: 0,
             recalls: None,
             waiting: None,
-        })
+        }
     }
 
     /// The connection.
@@ -348,7 +342,7 @@ impl<'a> Talk<'a> {
             biased;
             () = self.interrupts.next() => match start {
                 Start::Watch => return Ok(false),
-                _ => return Err(self.left()),
+                _ => return Err(self.stopped_waiting()),
             },
             daemon = async {
                 match may_start {
@@ -401,7 +395,10 @@ impl<'a> Talk<'a> {
                     {
                         return Err(self.stays_open(Exit::Failed));
                     }
-                    if std::mem::replace(&mut has_cancelled, true) || (start.waits_as().is_some() && own.id.is_none()) {
+                    if start.waits_as().is_some() && own.id.is_none() {
+                        return Err(self.stopped_waiting());
+                    }
+                    if std::mem::replace(&mut has_cancelled, true) {
                         return Err(self.left());
                     }
                     self.screen.aside("cancelling; Ctrl-C again leaves at once")?;
@@ -427,15 +424,16 @@ impl<'a> Talk<'a> {
                         self.last_turn().await?;
                     }
                 }
-                work = maybe(figures.as_mut().map(Figures::next)), if figures.is_some() => self.screen.working(work.as_ref()),
+                work = maybe(figures.as_mut().map(Figures::next)) => self.screen.working(work.as_ref()),
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
                     answer = Some(answered?);
                 }
-                typed = maybe(self.person.as_mut().zip(self.asked.as_ref()).map(|(person, asked)| person.answer(&asked.keys))), if self.asks() => {
+                typed = maybe(self.person.as_mut().zip(self.asked.as_ref()).map(|(person, asked)| person.answer(&asked.keys))) => {
                     self.take_answer(typed).await?;
+                    self.leave_unattended().await?;
                 }
-                cancelled = maybe(cancelling.as_mut()), if cancelling.is_some() => {
+                cancelled = maybe(cancelling.as_mut()) => {
                     cancelling = None;
                     cancelled?;
                 }
@@ -461,35 +459,9 @@ impl<'a> Talk<'a> {
         }
         self.screen.usage_line()?;
         if let Some(waiting) = self.waiting.take() {
-            self.given_up(daemon, &waiting).await?;
+            self.tell_displaced(daemon, &waiting).await?;
         }
         Ok(ended)
-    }
-
-    /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
-    async fn given_up(&mut self, daemon: &Daemon, waiting: &Conversation) -> Outcome {
-        // What cannot be read now can be seen later.
-        let Ok(now) = daemon.call(method::GetConversation::of(self.id)).await else {
-            return Ok(());
-        };
-        if now.conversation.cut_short || now.conversation.continuation.is_some() {
-            return Ok(());
-        }
-        let clock = Clock::here();
-        let scheduled = waiting.continuation.as_ref().map(|it| clock.moment(it.at));
-        let what = match (waiting.cut_short, scheduled) {
-            (true, Some(at)) => format!(
-                "the interrupted turn will not be continued at {at}: this prompt was answered first"
-            ),
-            (true, None) => "the interrupted turn will not be continued: this prompt was answered first".to_owned(),
-            (false, Some(at)) => {
-                format!(
-                    "the prompt that was scheduled for {at} will not be sent: this prompt was answered first"
-                )
-            }
-            (false, None) => return Ok(()),
-        };
-        self.screen.aside(&what)
     }
 
     /// The problem of a user who does not wait for the end.
@@ -498,6 +470,14 @@ impl<'a> Talk<'a> {
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
+    }
+
+    /// The problem of a user who leaves before it is known whether the turn runs.
+    fn stopped_waiting(&mut self) -> Problem {
+        self.has_left = true;
+        let id = words::short_id(self.id);
+        Problem::new(Exit::Failed, "stopped waiting for the daemon")
+            .hint(format!("see what became of it: sessionctl attach {id}"))
     }
 
     /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
@@ -523,7 +503,7 @@ impl<'a> Talk<'a> {
         tokio::select! {
             biased;
             done = work => done,
-            () = self.interrupts.next() => Err(self.left()),
+            () = self.interrupts.next() => Err(self.stopped_waiting()),
         }
     }
 
@@ -534,233 +514,6 @@ impl<'a> Talk<'a> {
             person.release();
         }
         self.screen.end_stream()
-    }
-
-    /// Takes an event in, and shows it where it belongs to what is followed.
-    fn event(&mut self, followed: &Followed, start: &Start, own: &mut OwnTurn) -> Outcome {
-        let event = &followed.envelope.event;
-        let (watches, json) = (start.watches(), self.screen.output.json);
-        match event {
-            Event::PromptAccepted { turn_id, prompt } => {
-                // Another client's may be accepted first, also one with the same words: its turn ends before this one's answer
-                // comes.
-                let may_be_own = own.id.is_none() || own.has_ended;
-                let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
-                let is_own = watches || (may_be_own && start.sends().is_none_or(is_same));
-                if !is_own {
-                    return Ok(());
-                }
-                own.id = Some(turn_id.clone());
-                own.has_ended = false;
-                if json {
-                    return Ok(());
-                }
-                if watches {
-                    self.prompt(&prompt.to_text())?;
-                }
-                self.screen.spin();
-                Ok(())
-            }
-            Event::Update { turn_id, update } => match watches || (turn_id.is_some() && *turn_id == own.id) {
-                true if !json => self.screen.update(update),
-                _ => Ok(()),
-            },
-            Event::TurnEnded { turn } if watches => {
-                if json {
-                    return Ok(());
-                }
-                self.turn_ended(turn)
-            }
-            Event::TurnEnded { turn } => {
-                if own.id.as_ref() == Some(&turn.turn_id) {
-                    own.has_ended = true;
-                    own.result = Some(turn.clone());
-                }
-                Ok(())
-            }
-            Event::Snapshot { .. } => self.snapshot(event, start, own),
-            Event::Updated { conversation } if watches => self.queue(conversation),
-            Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
-                self.questions_of_others([interrupt])
-            }
-            Event::InterruptRaised { interrupt } => {
-                self.questions.push_back(interrupt.clone());
-                match self.questions.len() {
-                    1 => self.ask(),
-                    _ => Ok(()),
-                }
-            }
-            Event::InterruptResolved { interrupt_id, by, .. } => {
-                self.resolved(interrupt_id, by)?;
-                // The turn that an answer starts is accepted before its question is resolved.
-                if matches!(start, Start::Running) && own.id.is_none() && self.questions.is_empty() {
-                    self.is_given_up = true;
-                    own.has_ended = true;
-                }
-                Ok(())
-            }
-            // Of a prompt that waits its end says so: this may be about the turn before it.
-            Event::Resumed { resumed } if start.waits_as().is_none() => self.resumed(resumed),
-            Event::ForeignWriter { upstream_id } => {
-                let session = one_line(upstream_id.as_str());
-                let what = format!(
-                    "another program writes to session {session}: end one of the two, or answers are lost"
-                );
-                self.screen.styled(ATTENTION, &what)
-            }
-            Event::Closed {} if watches => self
-                .screen
-                .aside("the session was closed; the next prompt reopens it"),
-            Event::Reset {} if watches => self.screen.aside("a new chat was started"),
-            Event::Deleted {} => {
-                own.has_ended = true;
-                self.screen.aside("the conversation was deleted")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes in how the conversation is now, when this begins to follow it or missed what happened.
-    fn snapshot(&mut self, event: &Event, start: &Start, own: &mut OwnTurn) -> Outcome {
-        let Event::Snapshot {
-            conversation,
-            gap,
-            running,
-            ..
-        } = event
-        else {
-            return Ok(());
-        };
-        let (watches, json) = (start.watches(), self.screen.output.json);
-        let running = running.as_ref();
-        let running_id = running.map(|running| &running.turn_id);
-        let open = &conversation.interrupts;
-        let follows_running = watches || (matches!(start, Start::Running) && own.id.is_none());
-        let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
-        match &own.id {
-            _ if watches => {}
-            None if follows_running => {
-                own.id = running_id.cloned();
-                own.has_ended = own.id.is_none() && open.is_empty();
-            }
-            None => {}
-            // The connection was lost and the missed events are gone: a turn that is not running has ended.
-            Some(_) => own.has_ended = !is_own,
-        }
-        self.folder.clone_from(&conversation.cwd);
-        if matches!(start, Start::Prompt(_)) && own.id.is_none() {
-            let is_limited = conversation.cut_short && conversation.limit.is_some();
-            let waits = is_limited || conversation.continuation.is_some();
-            // A turn that runs may be what continues it.
-            self.waiting = Some(conversation.clone()).filter(|_| waits && running.is_none());
-        }
-        if *gap && is_own {
-            self.screen.aside("some of the output was missed")?;
-        }
-        if watches {
-            let title = one_line(&conversation.title);
-            let (id, state) = (words::short_id(conversation.id), words::wire(conversation.state));
-            self.screen.aside(&format!("{id} {title} ({state})"))?;
-            self.queued = 0;
-            self.queue(conversation)?;
-            self.recalls.get_or_insert(running.is_none() && !json);
-        }
-        match running {
-            _ if json => {}
-            Some(running) if is_own && start.method().is_none() => {
-                self.prompt(&running.prompt.to_text())?;
-                self.screen.spin();
-                for update in &running.updates {
-                    self.screen.update(update)?;
-                }
-            }
-            Some(_) if !is_own && start.waits_as().is_some() => {
-                self.screen
-                    .aside("another turn is running; this prompt is queued")?;
-            }
-            None if follows_running && !watches && !open.is_empty() => {
-                self.screen
-                    .aside("the turn was interrupted; its question is still open")?;
-            }
-            _ => {}
-        }
-        self.questions.clear();
-        self.told.clear();
-        match is_own {
-            true => self.questions.extend(open.iter().cloned()),
-            // Those of the own turn are asked again once it is known how that ended.
-            false if own.id.is_some() && !json => {}
-            false => self.questions_of_others(open)?,
-        }
-        let place = |question: &Interrupt| self.first.as_ref() != Some(&question.id);
-        self.questions.make_contiguous().sort_by_key(place);
-        self.ask()
-    }
-
-    /// Shows the last turn of a conversation in which none runs, as it was seen when it ran.
-    async fn last_turn(&mut self) -> Outcome {
-        let call = method::History {
-            conversation_id: self.id.into(),
-            last: Some(SHOWN_MESSAGES),
-            r#as: HistoryForm::Updates,
-            ..Default::default()
-        };
-        let daemon = self.daemon();
-        // What cannot be read can be followed all the same.
-        let page = match self.waited(daemon.call(call)).await {
-            Err(left) if self.has_left => return Err(left),
-            page => page.ok(),
-        };
-        let updates = page.and_then(|page| page.updates).unwrap_or_default();
-        let Some(turn) = updates.last().map(|update| update.checkpoint_id.clone()) else {
-            return Ok(());
-        };
-        for update in updates.iter().filter(|update| update.checkpoint_id == turn) {
-            match self.screen.prompt_of(&update.update) {
-                Some(prompt) => self.prompt(&prompt)?,
-                None => self.screen.update(&update.update)?,
-            }
-        }
-        self.screen.end_turn()
-    }
-
-    /// A turn that is only watched has ended.
-    fn turn_ended(&mut self, turn: &TurnResult) -> Outcome {
-        self.screen.end_turn()?;
-        self.screen.usage_line()?;
-        match self.problem_of(turn) {
-            Some(problem) => {
-                let message = one_line(&problem.message.unwrap_or_default());
-                self.screen.styled(ATTENTION, &message)
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn prompt(&mut self, prompt: &str) -> Outcome {
-        let prompt = one_line(&files::spoken(prompt));
-        match words::own_prompt(&prompt) {
-            Some(own) => self.screen.styled(DIM, &own),
-            None => self.screen.styled(STRONG, &format!("> {prompt}")),
-        }
-    }
-
-    /// Says how many prompts are queued, when that has changed.
-    fn queue(&mut self, conversation: &Conversation) -> Outcome {
-        let queued = conversation.queue.len();
-        if std::mem::replace(&mut self.queued, queued) == queued || queued == 0 {
-            return Ok(());
-        }
-        let prompts = words::count(queued as u64, "prompt is", "prompts are");
-        self.screen.aside(&format!("{prompts} queued"))
-    }
-
-    /// Says how the session was reopened, when something is missing and was not said yet.
-    fn resumed(&mut self, resumed: &Resumed) -> Outcome {
-        if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.said_resumed, true) {
-            return Ok(());
-        }
-        self.screen.styled(ATTENTION, &words::resumed(resumed))
     }
 
     /// The problem of a turn that did not simply end well.

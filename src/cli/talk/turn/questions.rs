@@ -91,6 +91,7 @@ impl Talk<'_> {
         {
             tracing::debug!(%error, "the terminal cannot be read");
             self.person = None;
+            return Ok(());
         }
         self.dialogue(|screen| {
             screen.question(&lines)?;
@@ -126,7 +127,9 @@ impl Talk<'_> {
             let details = question.details();
             asked.is_read = true;
             if allows {
-                self.dialogue(|screen| screen.aside("  first read all of it, then answer again:"))?;
+                self.dialogue(|screen| {
+                    screen.aside("  not all of it was shown; read it, then answer again:")
+                })?;
             }
             return self.page(&details);
         }
@@ -164,7 +167,7 @@ impl Talk<'_> {
     /// The problem of a user who leaves the question open.
     pub(super) fn stays_open(&self, exit: Exit) -> Problem {
         let id = words::short_id(self.id);
-        Problem::new(exit, "the question stays open, and nothing was answered")
+        Problem::new(exit, "the question is still open; nothing was answered")
             .hint(format!("sessionctl answer {id} (it asks the question again)"))
     }
 
@@ -194,7 +197,7 @@ impl Talk<'_> {
             .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
     }
 
-    /// Does with each open question what was asked for when there is no person to ask.
+    /// Applies `--on-question` to each open question when there is no person to ask.
     ///
     /// # Errors
     /// With [`Exit::Asked`] when they are to be left open.
