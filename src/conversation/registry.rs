@@ -56,8 +56,8 @@ use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
-pub use carrying::is_inline;
 pub use filter::Filter;
+pub use keeping::Target;
 use readings::Readings;
 use repeats::Underway;
 use transcripts::Shelves;
@@ -509,21 +509,6 @@ impl Registry {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-    }
-
-    /// Waits for work on other threads, until the daemon stops: a disk that does not respond must not hold up a stop.
-    ///
-    /// # Errors
-    /// Those of the work; [`ConversationError::ShuttingDown`].
-    pub async fn until_stop<T>(
-        &self,
-        work: impl Future<Output = Result<T, ConversationError>>,
-    ) -> Result<T, ConversationError> {
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = self.stop.cancelled() => Err(ConversationError::ShuttingDown),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {
