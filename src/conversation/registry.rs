@@ -176,8 +176,8 @@ impl Registry {
     /// Makes a conversation, and opens its session if that is wanted. It is durable before anyone hears of it.
     ///
     /// # Errors
-    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::OfConversation`] when
-    /// its session could not be opened.
+    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::Of`] when its
+    /// session could not be opened.
     pub async fn create(
         self: &Arc<Self>,
         new: NewConversation,
@@ -201,10 +201,7 @@ impl Registry {
             match resumed {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
-                Err(error) => Err(ConversationError::OfConversation {
-                    id: made.id,
-                    error: Box::new(error),
-                }),
+                Err(error) => Err(error.of("conversationId", made.id)),
             }
         };
         self.once(None, request, work).await

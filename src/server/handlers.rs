@@ -110,10 +110,7 @@ where
                 .filter(|_| concerns_it)
                 .map(|named| self.registry.resolve(&named))
             {
-                Some(Ok(id)) => ConversationError::OfConversation {
-                    id,
-                    error: Box::new(error),
-                },
+                Some(Ok(id)) => error.of("conversationId", id),
                 _ => error,
             }
         })?)

@@ -173,10 +173,7 @@ impl Registry {
         let acted = act(whole.clone()).await;
         acted.map_err(|error| match whole == id {
             true => error,
-            false => ConversationError::OfSession {
-                id: whole,
-                error: Box::new(error),
-            },
+            false => error.of("upstreamId", whole),
         })
     }
 
