@@ -125,6 +125,25 @@ async fn a_shutdown_waits_no_longer_than_it_was_told() {
     assert!(daemon.ended().await.success());
 }
 
+/// Also for a turn that is being cancelled already.
+#[tokio::test]
+async fn a_shutdown_waits_no_longer_for_a_turn_that_is_being_cancelled() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
+    holder
+        .send("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    while holder.event("stateChanged").await["state"] != "cancelling" {}
+    let began = std::time::Instant::now();
+    app.call("daemon/shutdown", json!({"graceMs": 0})).await.unwrap();
+    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+    assert!(daemon.ended().await.success());
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
 /// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is
 /// ready.
 #[cfg(target_os = "linux")]
