@@ -177,7 +177,7 @@ pub(super) enum Command {
     Import(carry::Import),
     /// List the agent sessions that make up a conversation
     ///
-    /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit or fork.
+    /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit, fork or reset.
     Chain(Target),
     /// Show the log of all changes to a conversation's sessions
     ///
@@ -343,8 +343,10 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("tip: "));
-    let is_empty =
-        matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
+    let is_empty = matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty())
+        && line
+            .iter()
+            .any(|word| word.is_empty() || word.as_encoded_bytes().ends_with(b"="));
     let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));

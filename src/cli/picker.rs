@@ -359,7 +359,7 @@ impl Picker<'_> {
             Input::Delete => {
                 let name = self.selected().map(words::name).unwrap_or_default();
                 cut(
-                    &format!("Delete it and keep its transcripts? [y/N] {name}"),
+                    &format!("Its transcripts are kept. Delete it? [y/N] {name}"),
                     columns - 1,
                     look,
                 )

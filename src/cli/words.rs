@@ -192,12 +192,13 @@ impl Clock {
         local.strftime(form).to_string()
     }
 
-    /// A time of today with its seconds, or the day and the time.
+    /// A time of today with its seconds, or the day and the time; with its year if that is another one.
     pub(super) fn exact(&self, at: Timestamp) -> String {
-        let local = self.local(at);
-        let form = match local.date() == self.local(self.now).date() {
-            true => "%H:%M:%S",
-            false => "%a %d %b %H:%M",
+        let (local, now) = (self.local(at), self.local(self.now));
+        let form = match (local.date() == now.date(), local.year() == now.year()) {
+            (true, _) => "%H:%M:%S",
+            (_, true) => "%a %d %b %H:%M",
+            _ => "%a %d %b %Y %H:%M",
         };
         local.strftime(form).to_string()
     }

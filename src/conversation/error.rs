@@ -224,7 +224,7 @@ impl ConversationError {
 
     /// This error of a conversation or session, whose id becomes this member of the error's data.
     #[must_use]
-    pub fn of(self, member: &'static str, id: impl ToString) -> Self {
+    pub fn of(self, member: &'static str, id: &impl ToString) -> Self {
         Self::Of {
             member,
             id: id.to_string(),

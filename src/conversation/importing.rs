@@ -275,11 +275,10 @@ fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), C
     match held {
         None => Ok(()),
         Some(record) => Err(ConversationError::Conflict(format!(
-            "conversation {id} {} here; to import a second copy, use new ids",
-            if record.deleted_at.is_some() {
-                "was deleted"
-            } else {
-                "already exists"
+            "conversation {id} {}",
+            match record.deleted_at {
+                Some(_) => "was deleted here, and its id is never used again; import it under new ids",
+                None => "already exists here; to import a second copy, use new ids",
             }
         ))),
     }

@@ -201,7 +201,7 @@ impl Registry {
             match resumed {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
-                Err(error) => Err(error.of("conversationId", made.id)),
+                Err(error) => Err(error.of("conversationId", &made.id)),
             }
         };
         self.once(None, request, work).await

@@ -110,7 +110,7 @@ where
                 .filter(|_| concerns_it)
                 .map(|named| self.registry.resolve(&named))
             {
-                Some(Ok(id)) => error.of("conversationId", id),
+                Some(Ok(id)) => error.of("conversationId", &id),
                 _ => error,
             }
         })?)

@@ -113,11 +113,14 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
+    let room = match total.bytes {
+        0 => "they share the disk space of the transcripts".to_owned(),
+        bytes => format!("they take {} beside the transcripts", words::size(bytes)),
+    };
     let line = format!(
-        "backups of {} in {}; they take {} beside the transcripts",
+        "backups of {} in {}; {room}",
         words::count(total.sessions, "session", "sessions"),
         words::count(total.files, "file", "files"),
-        words::size(total.bytes)
     );
     context.output.line(&line)?;
     if !answer.enabled {

@@ -227,7 +227,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     let answer = context.ask(&daemon, call).await.map_err(|problem| {
         if problem.exit == Exit::Busy && !options.new_ids {
             let as_new = import_again(path, folder, true, trusts);
-            return problem.hint(format!("{as_new} imports it under new ids"));
+            return problem.hint(format!("import it under new ids: {as_new}"));
         }
         let problem = missing_folder(problem, folder);
         let hint = "create a bundle where the conversation is: sessionctl export .";

@@ -72,6 +72,9 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
     let reset = method::Reset::of(conversation.id);
     context.ask(&daemon, reset).await?;
     let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
+    if conversation.continuation.is_some() {
+        done.push_str(" What was scheduled is cancelled.");
+    }
     if conversation.head.is_some() {
         let id = words::short_id(conversation.id);
         done.push_str(&format!(" Undo with: sessionctl undo {id}"));
@@ -90,7 +93,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
         (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
     } else {
-        let what = format!("Delete {name}, and keep its transcripts");
+        let what = format!("Its transcripts are kept. Delete {name}");
         (what, Unasked::Acts, TranscriptsOnDelete::Keep)
     };
     context.confirm(&what, unasked)?;

@@ -44,7 +44,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
         let lines = question::lines(interrupt, &conversation.cwd, &updates);
         context.output.verbatim(&lines.join("\n"))?;
         let how = question::command(&words::short_id(conversation.id), interrupt);
-        let line = look.paint(ATTENTION, &format!("  answer with: {how}"));
+        let line = look.paint(ATTENTION, &format!("  {how}"));
         context.output.line(&line)?;
     }
     Ok(Exit::Done)

@@ -96,7 +96,7 @@ async fn conversation(
         ..method::Move::of(conversation.id)
     };
     let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| missing_folder(problem, Some(folder)))?;
+    let answer = answer.map_err(|problem| no_folder(problem, folder))?;
     if answer.plan.is_empty() {
         context.output.line("nothing to move: it runs there already")?;
     } else if dry_run {
@@ -116,6 +116,12 @@ async fn conversation(
     notes(context, &answer.kept, &answer.left_out)
 }
 
+/// With what to do where the new folder cannot be used.
+fn no_folder(problem: Problem, folder: &str) -> Problem {
+    let hint = "name an existing folder to move to: sessionctl help mv";
+    missing_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
+}
+
 async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> Outcome<Exit> {
     // As it was: the old folder may be missing, or a link that leads to the new one.
     let old = absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
@@ -127,7 +133,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         ..Default::default()
     };
     let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| missing_folder(problem, Some(new)))?;
+    let answer = answer.map_err(|problem| no_folder(problem, new))?;
     if answer.plan.is_empty() {
         notes(context, &answer.kept, &answer.left_out)?;
         let old = one_line(&old);
@@ -144,9 +150,14 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         tell_of_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
+        // Conversations go back to a folder that is there.
+        let back = match Path::new(&old).exists() {
+            true => String::new(),
+            false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
+        };
         context
             .output
-            .aside(&format!("Undo with: sessionctl mv --undo {id}"))?;
+            .aside(&format!("Undo with: {back}sessionctl mv --undo {id}"))?;
     }
     notes(context, &answer.kept, &answer.left_out)
 }
@@ -158,8 +169,10 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
         ..Default::default()
     };
     let answer = context.ask(&daemon, call).await.map_err(|problem| {
-        let hint = "sessionctl mv --list shows the moves that can be undone";
-        problem.hint_if(ErrorKind::NotFound, hint)
+        let hint = "list the moves that can be undone: sessionctl mv --list";
+        let problem = problem.hint_if(ErrorKind::NotFound, hint);
+        let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
+        problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;
     moved(context, &answer.plan, answer.moved)?;
     notes(context, &answer.kept, &answer.left_out)

@@ -176,6 +176,11 @@ impl Room {
                 .aside(&cut(&one_line(&last.reply), columns, look))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
+            if conversation.cut_short {
+                context
+                    .output
+                    .aside("the last turn was interrupted; /continue continues it")?;
+            }
             return Ok(());
         }
         match self.follow(context, Start::Running).await {
@@ -267,9 +272,13 @@ impl Room {
             ("rewind", None) => until_ctrl_c(self.list_turns(context)).await?,
             ("rewind", Some(turn)) => {
                 until_ctrl_c(self.branch(context, Some(turn), true)).await?;
+                let place = match turn.parse::<u64>() {
+                    Ok(turn) => format!("turn {turn}"),
+                    Err(_) => "that turn".to_owned(),
+                };
                 context
                     .output
-                    .note(&format!("Went back to after turn {turn}. /undo takes this back."))?;
+                    .note(&format!("Went back to after {place}. /undo takes this back."))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);

@@ -227,7 +227,7 @@ async fn turn_of(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> O
 
 /// The command that lists the turns.
 fn turns_hint(conversation: &str) -> String {
-    format!("sessionctl checkpoints {conversation} lists the turns with their numbers and ids")
+    format!("list the turns: sessionctl checkpoints {conversation}")
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.

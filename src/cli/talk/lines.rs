@@ -7,13 +7,14 @@ use std::fs::{OpenOptions, Permissions};
 use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossterm::event::{self, KeyCode, KeyModifiers};
 use reedline::{
-    EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
-    SimpleMatchHighlighter, ValidationResult, Validator, default_emacs_keybindings,
+    EditMode, Emacs, FileBackedHistory, Highlighter, Prompt, PromptEditMode, PromptHistorySearch, Reedline,
+    Signal, SimpleMatchHighlighter, StyledText, ValidationResult, Validator, default_emacs_keybindings,
 };
 use tokio::task::spawn_blocking;
 
@@ -38,6 +39,8 @@ pub(super) struct Lines {
     /// Whether the terminal reports where its cursor is, without which lines cannot be edited.
     reports: bool,
     continued: Continued,
+    /// Whether there is text on the line that is edited.
+    is_typed: Arc<AtomicBool>,
     mark: Mark,
 }
 
@@ -58,11 +61,10 @@ impl Lines {
     /// Nothing was typed yet. Earlier lines can be had again where their file can be used.
     pub(super) fn new(context: &mut Context<'_>) -> Outcome<Self> {
         let look = context.output.note_look;
-        let continued = Continued::default();
+        let (continued, is_typed) = (Continued::default(), Arc::default());
         let editor = Reedline::create()
             .with_ansi_colors(look.coloured)
-            // The terminal's own colour: that of the default cannot be read on a light background.
-            .with_highlighter(Box::new(SimpleMatchHighlighter::default()))
+            .with_highlighter(Box::new(Unpainted(Arc::clone(&is_typed))))
             .use_bracketed_paste(true)
             .with_validator(Box::new(Backslash(Arc::clone(&continued))))
             .with_history_exclusion_prefix(Some(" ".to_owned()))
@@ -81,6 +83,7 @@ impl Lines {
             editor: Some(editor),
             reports: true,
             continued,
+            is_typed,
             mark: Mark(look.sign("› ", "> ")),
         })
     }
@@ -102,6 +105,10 @@ impl Lines {
                 .map_err(|error| unreadable(&io::Error::other(error)))?;
             self.editor = Some(editor);
             match typed {
+                // It only takes back what was typed.
+                Ok(Typed::Interrupt) if self.is_typed.swap(false, Ordering::Relaxed) => {
+                    return Ok(Typed::Text(String::new()));
+                }
                 // Such as that the terminal does not report its cursor position.
                 Err(error) if error.kind() == io::ErrorKind::Other => {
                     let why = one_line(&error.to_string());
@@ -118,6 +125,17 @@ impl Lines {
         // One that was only slow can be asked again.
         self.reports = has_reported;
         Ok(typed)
+    }
+}
+
+/// Shows a line in the terminal's own colour, since that of the editor's default cannot be read on a light background. Knows whether
+/// there is text on it.
+struct Unpainted(Arc<AtomicBool>);
+
+impl Highlighter for Unpainted {
+    fn highlight(&self, line: &str, cursor: usize) -> StyledText {
+        self.0.store(!line.is_empty(), Ordering::Relaxed);
+        SimpleMatchHighlighter::default().highlight(line, cursor)
     }
 }
 

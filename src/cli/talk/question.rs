@@ -586,12 +586,16 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
         .collect();
     let word = match words.split_first() {
         None => {
-            return format!("sessionctl answer {conversation} '{{\"action\":\"decline\"}}' --question {id}");
+            let decline = "'{\"action\":\"decline\"}'";
+            return format!("answer it: sessionctl answer {conversation} {decline} --question {id}");
         }
-        Some((first, [])) => return format!("sessionctl answer {conversation} {first} --question {id}"),
-        Some((first, others)) => format!("{first} --question {id} (or: {})", others.join(", ")),
+        Some((first, _)) => first,
     };
-    format!("sessionctl answer {conversation} {word}")
+    let choice = match words.len() {
+        1 => String::new(),
+        _ => format!(" ({})", words.join(", ")),
+    };
+    format!("answer it{choice}: sessionctl answer {conversation} {word} --question {id}")
 }
 
 /// The kind of answer that a word names.

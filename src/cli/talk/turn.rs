@@ -396,7 +396,7 @@ impl<'a> Talk<'a> {
                         return Err(self.stays_open(Exit::Failed));
                     }
                     if start.waits_as().is_some() && own.id.is_none() {
-                        return Err(self.stopped_waiting());
+                        return Err(self.stays_queued());
                     }
                     if std::mem::replace(&mut has_cancelled, true) {
                         return Err(self.left());
@@ -470,6 +470,14 @@ impl<'a> Talk<'a> {
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
+    }
+
+    /// The problem of a user who leaves before the queued prompt is sent.
+    fn stays_queued(&mut self) -> Problem {
+        let id = words::short_id(self.id);
+        self.stopped_waiting().hint(format!(
+            "if the prompt is queued, it is still sent; withdraw it: sessionctl cancel {id} --queued"
+        ))
     }
 
     /// The problem of a user who leaves before it is known whether the turn runs.

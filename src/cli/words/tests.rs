@@ -289,8 +289,8 @@ fn a_chat_names_its_own_commands() {
         ),
         ("x: sessionctl fork 5d0c2a4e --at cp.a.b", "x: /fork cp.a.b"),
         (
-            "sessionctl answer 5d0c2a4e allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
-            "/answer allow --question i-1 (or: deny); then y: sessionctl attach 5d0c2a4e",
+            "x: sessionctl answer 5d0c2a4e allow --question i-1; then y: sessionctl attach 5d0c2a4e",
+            "x: /answer allow --question i-1; then y: sessionctl attach 5d0c2a4e",
         ),
         (
             "sessionctl answer 5d0c2a4e allow --question i-1",

@@ -173,7 +173,7 @@ impl Registry {
         let acted = act(whole.clone()).await;
         acted.map_err(|error| match whole == id {
             true => error,
-            false => error.of("upstreamId", whole),
+            false => error.of("upstreamId", &whole),
         })
     }
 

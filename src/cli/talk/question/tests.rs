@@ -44,7 +44,7 @@ fn an_option_is_one_word_in_the_command_that_answers() {
     let asked = interrupt(None, Some(options), json!({}));
     assert_eq!(
         command("5d0c2a4e", &asked),
-        "sessionctl answer 5d0c2a4e 'go; rm -r x[2J' --question int-1"
+        "answer it: sessionctl answer 5d0c2a4e 'go; rm -r x[2J' --question int-1"
     );
 }
 
@@ -331,12 +331,12 @@ fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
 fn the_command_that_answers_can_be_pasted() {
     assert_eq!(
         command("5d0c2a4e", &permission(json!({"title": "x"}))),
-        "sessionctl answer 5d0c2a4e allow --question int-1 (or: always, deny, allow-2)"
+        "answer it (allow, always, deny, allow-2): sessionctl answer 5d0c2a4e allow --question int-1"
     );
     let free = interrupt(None, None, json!({"message": "Which branch?"}));
     assert_eq!(
         command("5d0c2a4e", &free),
-        "sessionctl answer 5d0c2a4e '{\"action\":\"decline\"}' --question int-1"
+        "answer it: sessionctl answer 5d0c2a4e '{\"action\":\"decline\"}' --question int-1"
     );
 }
 

@@ -38,7 +38,7 @@ impl Talk<'_> {
                 format!("the interrupted turn will not be continued at {at}: this prompt was answered first")
             }
             (true, None) => {
-                "the interrupted turn will not be continued: this prompt was answered first".to_owned()
+                "the interrupted turn cannot be continued any more: this prompt was answered first".to_owned()
             }
             (false, Some(at)) => {
                 format!(

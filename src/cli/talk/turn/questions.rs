@@ -41,7 +41,7 @@ impl Talk<'_> {
             self.screen
                 .aside(&format!("{whose}: {}", question::subject(interrupt)))?;
             let how = self.how_to_answer(interrupt);
-            self.screen.aside(&format!("  answer with: {how}"))?;
+            self.screen.aside(&format!("  {how}"))?;
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Talk<'_> {
     pub(super) fn stays_open(&self, exit: Exit) -> Problem {
         let id = words::short_id(self.id);
         Problem::new(exit, "the question is still open; nothing was answered")
-            .hint(format!("sessionctl answer {id} (it asks the question again)"))
+            .hint(format!("have it asked again: sessionctl answer {id}"))
     }
 
     /// Shows text in the pager, and asks again after it.
@@ -220,7 +220,7 @@ impl Talk<'_> {
             match self.unattended {
                 OnQuestion::Wait => {
                     let how = self.how_to_answer(&interrupt);
-                    self.screen.styled(ATTENTION, &format!("  answer with: {how}"))?;
+                    self.screen.styled(ATTENTION, &format!("  {how}"))?;
                 }
                 OnQuestion::Deny => {
                     self.screen.aside("  denied because of --on-question deny")?;
