@@ -32,7 +32,7 @@ pub(super) struct Daemon {
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
     /// When it was asked last whether it still answers.
-    asked_at: Cell<Option<Instant>>,
+    asked_at: Cell<Option<tokio::time::Instant>>,
 }
 
 /// How a daemon is found.
@@ -282,12 +282,7 @@ impl Daemon {
     /// Asks the daemon now and then whether it answers, until it does not. What else waits on this connection need not ask too.
     async fn stops_answering(&self) -> Problem {
         loop {
-            tokio::time::sleep(SILENCE_LIMIT).await;
-            let asked = self.asked_at.get().map(|asked| asked.elapsed());
-            if asked.is_some_and(|ago| ago < SILENCE_LIMIT) {
-                continue;
-            }
-            self.asked_at.set(Some(Instant::now()));
+            is_to_be_asked(&self.asked_at).await;
             let status = self
                 .client
                 .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
@@ -312,6 +307,20 @@ impl Daemon {
     pub(super) async fn closed(&self) {
         // In both cases there is nothing left to wait for here; what comes next meets what is wrong.
         let _ = self.while_it_answers(self.client.on_disconnect()).await;
+    }
+}
+
+/// Waits until the daemon is to be asked by the caller, because nobody else has asked it meanwhile.
+async fn is_to_be_asked(asked_at: &Cell<Option<tokio::time::Instant>>) {
+    loop {
+        tokio::time::sleep(SILENCE_LIMIT).await;
+        if asked_at
+            .get()
+            .is_none_or(|asked| asked.elapsed() >= SILENCE_LIMIT)
+        {
+            asked_at.set(Some(tokio::time::Instant::now()));
+            return;
+        }
     }
 }
 
@@ -408,6 +417,7 @@ fn read_lock(lock_file: &Path) -> Option<LockFile> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fs;
     use std::path::{Path, PathBuf};
     use std::pin::pin;
@@ -416,7 +426,9 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio::time::advance;
 
-    use super::{LockFile, START_LIMIT, STEP, candidates, next_wait, passed, read_lock};
+    use super::{
+        LockFile, SILENCE_LIMIT, START_LIMIT, STEP, candidates, is_to_be_asked, next_wait, passed, read_lock,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_this_process_was_stopped_does_not_count() {
@@ -432,6 +444,19 @@ mod tests {
             advance(step).await;
             assert_eq!(has_passed(), expected, "{step:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_who_wait_one_asks_and_another_asks_when_that_one_is_gone() {
+        let asked_at = Cell::default();
+        let [mut one, mut other] = [0, 1].map(|_| Box::pin(is_to_be_asked(&asked_at)));
+        assert!((&mut one).now_or_never().is_none());
+        assert!((&mut other).now_or_never().is_none());
+        advance(SILENCE_LIMIT).await;
+        assert!((&mut one).now_or_never().is_some());
+        assert!((&mut other).now_or_never().is_none());
+        advance(SILENCE_LIMIT).await;
+        assert!(other.now_or_never().is_some());
     }
 
     #[test]

@@ -96,9 +96,7 @@ fn the_last_prompt_of_the_oldest_of_many_is_found() {
     }
     let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
     until(&mut terminal, "60 of 60");
-    terminal.type_in("unheard");
-    until(&mut terminal, "in the newest 1000 only");
-    terminal.type_in(&format!("{CTRL_U}bicycle"));
+    terminal.type_in("bicycle");
     until(&mut terminal, &format!("❯ {}", &oldest[..8]));
     terminal.type_in(ENTER);
     let shown = terminal.exits(0);
@@ -120,7 +118,9 @@ fn a_conversation_that_is_not_listed_is_found_by_its_title() {
     }
     let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
     until(&mut terminal, "1000 of 1000+");
-    terminal.type_in("bicycle");
+    terminal.type_in("unheard");
+    until(&mut terminal, "in the newest 1000 only");
+    terminal.type_in(&format!("{CTRL_U}bicycle"));
     until(&mut terminal, &format!("❯ {}", &oldest[..8]));
     terminal.type_in(ENTER);
     let shown = terminal.exits(0);

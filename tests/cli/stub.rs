@@ -259,10 +259,7 @@ fn methods() -> Methods {
     answer(&mut methods, "conversation/list", &list_result());
     answer(&mut methods, "conversation/close", "{}");
     answer(&mut methods, "conversation/unsubscribe", "true");
-    add(&mut methods, "daemon/status", |params, shared| async move {
-        shared.arrived("daemon/status", params);
-        raw("{}")
-    });
+    answer(&mut methods, "daemon/status", "{}");
     answer(&mut methods, "agent/list", r#"{"agents":[],"install":{}}"#);
     add(&mut methods, "transcript/list", |params, shared| async move {
         if params["query"] == HELD {

@@ -2,13 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 
 use super::listeners::refused;
-use super::stub::{ID, Stub};
 use super::terminal::Terminal;
 use super::{check, run, sessionctl, text};
 use crate::home::Home;
@@ -26,24 +24,6 @@ fn begun(home: &Home, arguments: &[&str]) -> (Child, impl Iterator<Item = String
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     (child, lines.map(Result::unwrap))
-}
-
-/// One question tells it for the whole connection, of which a followed turn awaits two things.
-#[test]
-fn a_silent_daemon_is_asked_once_at_a_time() {
-    let stub = Stub::start();
-    let began = Instant::now();
-    let mut command = sessionctl(&stub.home(), &["send", ID, "deaf"]);
-    let terminal = Terminal::of(WIDE, command.env("NO_COLOR", "1"));
-    // When it connects, and twice in the silence.
-    stub.wait_for_calls("daemon/status", 3);
-    assert!(
-        began.elapsed() >= Duration::from_secs(10),
-        "{:?}",
-        began.elapsed()
-    );
-    terminal.signal(Signal::TERM);
-    terminal.exits(143);
 }
 
 /// A turn, the events of others and a single answer may take hours; a daemon that is stopped is noticed all the same.
