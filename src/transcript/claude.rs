@@ -4,18 +4,35 @@
 //! back through the parents, or from the place that the agent noted last in the file, where that is not on the way;
 //! siblings are abandoned branches, side chains belong to subagents. Two passes over
 //! the bytes: the first notes each chain record in some tens of bytes (`index`), the second decodes those that
-//! were asked for. Pure over any buffered reader; knows neither files nor conversations.
+//! were asked for.
+//!
+//! | what | where |
+//! |---|---|
+//! | the answers to [`Dialect`](super::dialect::Dialect) | `dialect`; which of several copies counts: `copies` |
+//! | one pass over the bytes to the place of each record | `facts`, `index` |
+//! | the branch, its messages and turns, to which checkpoints refer | `walk`, `book`; their texts: `entries`, `turns` |
+//! | what becomes of each record in a cut | `cut`; its files: `side_files`, `borrowed_files` |
+//! | results that a repair adds | `filling` |
+//!
+//! `dialect`, `copies`, `cut`, `side_files` and `borrowed_files` use the disk and block; the others are pure over any buffered
+//! reader. Nothing here knows conversations.
 
 pub mod book;
+pub mod borrowed_files;
+mod copies;
+pub mod cut;
+mod dialect;
 mod entries;
 mod facts;
 mod filling;
 mod index;
+pub(in crate::transcript) mod side_files;
 mod turns;
 mod walk;
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
+pub(in crate::transcript) use dialect::Claude;
 pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
 pub(in crate::transcript) use filling::FillPositions;
 pub use index::Index;

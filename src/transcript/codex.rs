@@ -6,14 +6,17 @@
 
 pub mod book;
 pub mod check;
+mod dialect;
 mod ending;
 mod facts;
 mod history_end;
 mod item;
 mod line;
 pub mod rename;
+pub mod rollouts;
 pub mod unpacked;
 
+pub(in crate::transcript) use dialect::Codex;
 pub use ending::{LastTurn, last_turn};
 use facts::{LineFacts, LineRole, MEMBERS};
 pub use line::{HistoryBase, Meta};

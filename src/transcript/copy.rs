@@ -10,12 +10,12 @@ use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
+use super::claude::side_files::SideFiles;
 use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
 use super::meter::Metered;
 use super::parts::own_folder;
 use super::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
-use super::side_files::SideFiles;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
 use crate::files::open_with_metadata;

@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::transcript::claude::BranchOptions;
+use crate::transcript::codex::{self, rollouts};
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
@@ -21,7 +22,7 @@ use crate::transcript::message::{Part, Sort, TranscriptMessage};
 use crate::transcript::record::{Record, line_text};
 use crate::transcript::shelf::Format;
 use crate::transcript::summary::{self, Ends, TranscriptSummary};
-use crate::transcript::{codex, copy, reading, rollouts};
+use crate::transcript::{copy, reading};
 use bridge_protocol::check::FindingKind;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 use jiff::Timestamp;
 
-use super::turns_in_words as words;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::BranchOptions;
+use crate::transcript::dialect::turns_in_words as words;
 use crate::transcript::library::{Identity, Library};
 use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::origin::Origin;

@@ -99,8 +99,8 @@ mod tests {
 
     use super::*;
     use crate::files::durable::tests::Disk;
+    use crate::transcript::codex::rollouts;
     use crate::transcript::copy::remove_copy;
-    use crate::transcript::rollouts;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const NEW: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";

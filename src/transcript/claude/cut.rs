@@ -23,13 +23,13 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use uuid::{Builder, Uuid};
 
-use super::TranscriptError;
-use super::claude::{Index, Selection};
-use super::copy::{self, changed, edit_session, open_lines, session_of};
-use super::fields::{Fields, Json, lenient_text};
-use super::lines::text_of_same_length;
-use super::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
 use super::side_files::SideFiles;
+use crate::transcript::TranscriptError;
+use crate::transcript::claude::{Index, Selection};
+use crate::transcript::copy::{self, changed, edit_session, open_lines, session_of};
+use crate::transcript::fields::{Fields, Json, lenient_text};
+use crate::transcript::lines::text_of_same_length;
+use crate::transcript::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
 use members::Members;
 
 /// Records without a parent that do not come along: see above.

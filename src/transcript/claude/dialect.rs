@@ -8,14 +8,14 @@ use std::path::{Component, Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
-use super::copies;
+use super::{copies, cut};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::BranchOptions;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
-    open_first,
+    Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
+    TranscriptState, open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
@@ -27,9 +27,8 @@ use crate::transcript::origin::Origin;
 use crate::transcript::parts::{self, Parts, parts};
 use crate::transcript::record::{TurnEnd, line_text};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
-use crate::transcript::rollouts::MissingSource;
 use crate::transcript::summary::{self, Ends, TranscriptSummary};
-use crate::transcript::{copy, cut, reading, repair};
+use crate::transcript::{copy, reading, repair};
 
 /// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
 const SUBAGENT_PREFIX: &str = "agent-";

@@ -12,18 +12,18 @@ use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::codex::rollouts::{self, Extent, OpenRollout};
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
-    turns_in_words,
+    Abilities, Dialect, HistoryFiles, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
+    SessionParts, TranscriptState, turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
 use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource, OpenRollout};
 use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Codex writes them.
