@@ -22,8 +22,8 @@ use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::Lines;
+use crate::transcript::lines::line_text;
 use crate::transcript::parts::{is_lines, whole_lines};
-use crate::transcript::record::line_text;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 

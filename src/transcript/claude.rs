@@ -9,16 +9,20 @@
 //! | what | where |
 //! |---|---|
 //! | the answers to [`Dialect`](super::dialect::Dialect) | `dialect`; which of several copies counts: `copies` |
+//! | one record, decoded | `record` |
 //! | one pass over the bytes to the place of each record | `facts`, `index` |
-//! | the branch, its messages and turns, to which checkpoints refer | `walk`, `book`; their texts: `entries`, `turns` |
+//! | the branch, its messages and turns, to which checkpoints refer | `walk`, `book`, `message`; texts of turns: `entries`, `turns` |
+//! | what a list shows, where a session came from | `summary`, `origin` |
 //! | what becomes of each record in a cut | `cut`; its files: `side_files`, `borrowed_files` |
-//! | results that a repair adds | `filling` |
+//! | what is wrong, and what becomes of each record in a repair | `check`, `repair`; places of added results: `filling` |
+//! | opening files for all this | `reading` |
 //!
-//! `dialect`, `copies`, `cut`, `side_files` and `borrowed_files` use the disk and block; the others are pure over any buffered
-//! reader. Nothing here knows conversations.
+//! `dialect`, `copies`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the others are pure
+//! over any buffered reader. Nothing here knows conversations.
 
 pub mod book;
 pub mod borrowed_files;
+pub(in crate::transcript) mod check;
 mod copies;
 pub mod cut;
 mod dialect;
@@ -26,7 +30,13 @@ mod entries;
 mod facts;
 mod filling;
 mod index;
+mod message;
+mod origin;
+pub mod reading;
+pub mod record;
+pub mod repair;
 pub(in crate::transcript) mod side_files;
+pub(in crate::transcript) mod summary;
 mod turns;
 mod walk;
 

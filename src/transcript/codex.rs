@@ -27,7 +27,7 @@ use std::io::{self, BufRead};
 use memchr::memmem;
 
 use super::fields::Fields;
-use super::record::line_text;
+use super::lines::line_text;
 use super::scan::{PrunedLines, Pruner, Scanned};
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};

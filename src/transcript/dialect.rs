@@ -23,7 +23,6 @@ use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts, only_part};
 use super::qwen::Qwen;
-use super::record::TurnEnd;
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary};
 use crate::files::open_file;
@@ -106,6 +105,18 @@ impl Layout {
             && self.has_files(below.len())
             && levels.all(|(level, name)| self.has_folder(level + 1, Some(*name)))
     }
+}
+
+/// Whether a turn is over with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// More is to come.
+    Open,
+    /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
+    /// when a call follows, some leave it so at the end of a turn too. Where the model was stopped they may have it go on.
+    Ambiguous,
+    /// Nothing is to come.
+    Over,
 }
 
 /// How a transcript stands, for one who watches it.

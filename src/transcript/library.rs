@@ -24,13 +24,14 @@ use jiff::Timestamp;
 use super::TranscriptError;
 use super::cache::Cache;
 use super::claude::book::Book;
+use super::claude::reading::OpenBook;
 use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
 use super::codex::rollouts::RolloutBooks;
+use super::dialect::TurnEnd;
 use super::meter::Metered;
 use super::origin::Origin;
 use super::qwen::QwenBooks;
-use super::reading::{OpenBook, READ_BYTES};
-use super::record::TurnEnd;
+use super::reading::READ_BYTES;
 use crate::files::open_with_metadata;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.

@@ -1,13 +1,14 @@
 //! The agents' own transcripts: reading them, naming places in them, finding and copying them.
 //!
 //! Owns what is known of the formats and of the folders in which agents keep them. Each agent has a folder (`claude`, `codex`,
-//! `qwen`), whose `dialect` answers everybody outside this room. What lies beside the folders is shared, but `check`, `copy`,
-//! `locate`, `origin`, `reading`, `record`, `relocate`, `repair` and `summary` also hold what is only Claude's.
+//! `qwen`), whose `dialect` answers everybody outside this room; its records become the messages of `message`, on which
+//! checkpoints and pages are based. What lies beside the folders is shared, but `copy`, `locate`, `relocate` and `library` also
+//! hold what is only Claude's.
 //!
-//! `record`, `fields`, `lines`, `rewrite`, `scan`, `message`, `summary`, `check`, `on_disk`, `origin`, `relocate`,
-//! `checkpoint` and `preamble` are pure, as are the folders where they say so: they work on bytes and values that are handed to
-//! them. All else is the disk side: it blocks, and is called from threads that may. Nothing here knows a conversation, a chain,
-//! a socket or a runtime, and nothing here ever edits a transcript in place.
+//! `fields`, `lines`, `rewrite`, `scan`, `message`, `summary`, `check`, `on_disk`, `origin`, `relocate`, `checkpoint` and
+//! `preamble` are pure, as are the files of the folders that say so: they work on bytes and values that are handed to them. All
+//! else is the disk side: it blocks, and is called from threads that may. Nothing here knows a conversation, a chain, a socket
+//! or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod blank;
 mod cache;
@@ -31,11 +32,9 @@ pub mod origin;
 pub mod parts;
 pub mod preamble;
 pub mod qwen;
-pub mod reading;
-pub mod record;
+pub(crate) mod reading;
 pub mod relocate;
 pub mod removing;
-pub mod repair;
 pub mod rewrite;
 mod scan;
 pub mod shelf;

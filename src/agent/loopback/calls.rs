@@ -13,8 +13,8 @@ use super::agent::Agent;
 use super::session::{Prompt, Session, Settings, Stop};
 use super::wire::RpcError;
 use super::{TOKEN_VARIABLE, fork, listing, replay, report};
+use crate::transcript::claude::reading;
 use crate::transcript::locate::own_folder;
-use crate::transcript::reading;
 
 /// The only login method. It asks for nothing.
 const AUTH_METHOD: &str = "loopback-login";

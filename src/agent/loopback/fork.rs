@@ -9,9 +9,10 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::wire::RpcError;
+use crate::transcript::claude::reading;
 use crate::transcript::lines::text_of_same_length;
 use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, token};
-use crate::transcript::{TranscriptError, copy, reading};
+use crate::transcript::{TranscriptError, copy};
 
 /// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
 /// message id or a record's UUID.

@@ -9,9 +9,10 @@ use serde_json::value::RawValue;
 use super::wire::Output;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::Selection;
+use crate::transcript::claude::reading;
+use crate::transcript::claude::record::{Block, Record, RecordKind, ToolUse};
 use crate::transcript::lines::Lines;
-use crate::transcript::reading;
-use crate::transcript::record::{Block, Record, RecordKind, ToolUse, line_text};
+use crate::transcript::lines::line_text;
 
 /// Replays the live branch, as far as the model sees it.
 pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(), TranscriptError> {

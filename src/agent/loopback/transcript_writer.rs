@@ -12,9 +12,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::transcript::TranscriptError;
+use crate::transcript::claude::reading;
+use crate::transcript::claude::record::SYNTHETIC_MODEL;
 use crate::transcript::locate::{file_name, locate, project_folder};
-use crate::transcript::record::SYNTHETIC_MODEL;
-use crate::transcript::{TranscriptError, reading};
 
 /// A transcript that is open for appending.
 #[derive(Debug)]

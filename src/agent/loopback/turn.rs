@@ -20,8 +20,8 @@ use super::stream::Stream;
 use super::transcript_writer::TranscriptWriter;
 use super::wire::RpcError;
 use crate::transcript::claude::BranchOptions;
+use crate::transcript::claude::reading;
 use crate::transcript::preamble::is_preamble;
-use crate::transcript::reading;
 
 /// The name of a permission question in the transcript. As in Claude, it is a tool call, but `recall` omits it,
 /// because it did nothing.

@@ -12,9 +12,10 @@ use memchr::memmem;
 use super::Index;
 use super::entries::Parent;
 use super::facts::{IdRef, Role};
+use crate::transcript::claude::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
 use crate::transcript::fields::{Fields, Json};
+use crate::transcript::lines::line_text;
 use crate::transcript::lines::{Lines, go_to};
-use crate::transcript::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text};
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
@@ -351,7 +352,7 @@ mod tests {
             Book::read(bytes.as_bytes(), until).unwrap().unwrap().unknown
         };
         let mut lines: Vec<String> = LINES.iter().map(|line| (*line).to_owned()).collect();
-        for kind in crate::transcript::record::CHAIN_KINDS {
+        for kind in crate::transcript::claude::record::CHAIN_KINDS {
             lines[3] = record(kind, "x", "a1");
             assert_eq!(count(&lines, None), 0, "{kind}");
         }

@@ -9,11 +9,13 @@ use std::fs;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::check::{SideFile, named_files};
+use super::reading::Subagents;
 use crate::transcript::TranscriptError;
-use crate::transcript::check::{SideFile, named_files, quoted};
+use crate::transcript::check::quoted;
 use crate::transcript::meter::Metered;
 use crate::transcript::parts::{FILE_LIMIT, Part, side_part};
-use crate::transcript::reading::{READ_BYTES, Subagents};
+use crate::transcript::reading::READ_BYTES;
 use crate::transcript::relocate::result_name;
 
 /// How many of the files that are not there are told by name; more of them say nothing more.

@@ -8,11 +8,14 @@ use std::path::{Component, Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
-use super::{copies, cut};
+use super::summary::summary;
+use super::{copies, cut, reading, repair};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::claude::BranchOptions;
+use crate::transcript::copy;
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
     TranscriptState, open_first,
@@ -20,15 +23,14 @@ use crate::transcript::dialect::{
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
+use crate::transcript::lines::line_text;
 use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::on_disk::OnDisk;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::{self, Parts, parts};
-use crate::transcript::record::{TurnEnd, line_text};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
-use crate::transcript::summary::{self, Ends, TranscriptSummary};
-use crate::transcript::{copy, reading, repair};
+use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
 const SUBAGENT_PREFIX: &str = "agent-";
@@ -61,7 +63,7 @@ impl Dialect for Claude {
     }
 
     fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
-        summary::claude(ends)
+        summary(ends)
     }
 
     fn own_folder(&self, transcript: &Path) -> Option<PathBuf> {

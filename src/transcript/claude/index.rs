@@ -5,8 +5,10 @@ use std::io::{self, BufRead, Seek, SeekFrom};
 use super::entries::{Entries, Parent};
 use super::facts::{ChainFacts, INDEX, IdRef, RecordFacts, RecordId, Role};
 use super::walk::{Selection, Walk};
+use crate::transcript::claude::record::Record;
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::lines::Lines;
-use crate::transcript::record::{Record, TurnEnd, line_text};
+use crate::transcript::lines::line_text;
 use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// Where every chain record of a transcript stands and how they hang together.

@@ -1,8 +1,8 @@
 //! The second pass: the records of one branch, gathered into turns.
 
-use crate::transcript::record::{
-    Block, Message, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, TurnEnd, line_text,
-};
+use crate::transcript::claude::record::{Block, Message, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
+use crate::transcript::dialect::TurnEnd;
+use crate::transcript::lines::line_text;
 
 /// One prompt and all that followed it up to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -108,10 +108,11 @@ fn a_line_that_is_too_long_to_be_held_is_copied_and_repaired_as_it_is() {
     let (folder, source) = transcript(&content);
     let copy = copy_as(&source, folder.path(), NEW).expect("a copy");
     assert!(fs::read(&copy).expect("the copy") == text(NEW), "all of it");
-    let index = crate::transcript::reading::index(&source).expect("an index");
+    let index = crate::transcript::claude::reading::index(&source).expect("an index");
     let branch = index.select(None, true).expect("a branch");
     let folder = folder.path().join("repaired");
-    let repaired = crate::transcript::repair::repair(&source, &index, &branch, &folder, NEW).expect("a copy");
+    let repaired =
+        crate::transcript::claude::repair::repair(&source, &index, &branch, &folder, NEW).expect("a copy");
     assert_eq!(repaired.repairs.left_out, 1);
     let lengths: Vec<usize> = fs::read(repaired.path)
         .expect("the copy")

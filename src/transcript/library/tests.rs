@@ -197,7 +197,7 @@ fn a_branch_is_what_it_is_where_all_is_read() {
             last_turns,
         };
         let ours = library.branch(&place.path, &options);
-        let whole = crate::transcript::reading::branch(&place.path, &options);
+        let whole = crate::transcript::claude::reading::branch(&place.path, &options);
         assert_eq!(ours.ok(), whole.ok(), "{options:?}");
     }
 }

@@ -10,6 +10,7 @@ use super::{CHATS, OpenQwen, locate, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
     TranscriptState, open_first,
@@ -18,7 +19,6 @@ use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::reading;
-use crate::transcript::record::TurnEnd;
 use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Qwen Code writes them.

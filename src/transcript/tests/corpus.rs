@@ -14,15 +14,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::transcript::claude::BranchOptions;
+use crate::transcript::claude::record::Record;
+use crate::transcript::claude::{reading, summary};
 use crate::transcript::codex::{self, rollouts};
+use crate::transcript::copy;
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 use crate::transcript::lines::Lines;
+use crate::transcript::lines::line_text;
 use crate::transcript::message::{Part, Sort, TranscriptMessage};
-use crate::transcript::record::{Record, line_text};
 use crate::transcript::shelf::Format;
-use crate::transcript::summary::{self, Ends, TranscriptSummary};
-use crate::transcript::{copy, reading};
+use crate::transcript::summary::{Ends, TranscriptSummary};
 use bridge_protocol::check::FindingKind;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -391,7 +393,7 @@ fn what_claude_wrote_is_read_as_pinned() {
     for one in CLAUDE {
         let (_folder, path) = placed(&bytes("claude", one.name), one.upstream_id);
         let content = fs::read(&path).unwrap();
-        let told = summary::claude(Ends {
+        let told = summary::summary(Ends {
             head: &content,
             tail: b"",
         });

@@ -11,7 +11,7 @@ use super::files::{Met, Seen};
 use super::in_store;
 use crate::store::ConversationRecord;
 use crate::transcript::dialect::TranscriptState;
-use crate::transcript::record::TurnEnd;
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::shelf::Format;
 
 /// A transcript that changed.

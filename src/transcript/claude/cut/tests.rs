@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::files::durable::tests::Disk;
-use crate::transcript::reading::{self, turns};
+use crate::transcript::claude::reading::{self, turns};
 use crate::transcript::tests::{self, NEW, OLD};
 
 mod files;

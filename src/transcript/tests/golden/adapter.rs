@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::transcript::claude::reading;
 use crate::transcript::claude::{Index, Selection};
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
-use crate::transcript::reading;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::shelf::Format;
 

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::files::durable::tests::Disk;
+use crate::transcript::claude::reading;
 
 mod random;
 
