@@ -13,6 +13,7 @@ use super::Index;
 use super::entries::Parent;
 use super::facts::{IdRef, Role};
 use crate::transcript::claude::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::lines::line_text;
 use crate::transcript::lines::{Lines, go_to};
@@ -25,6 +26,8 @@ pub struct Book {
     messages: Vec<u32>,
     /// With which of the messages each turn begins.
     turns: Vec<u32>,
+    /// How often a parent is named that is not there: each time something is lost.
+    pub breaks: usize,
     /// How many records are damaged or gone.
     pub damages: u64,
     /// How many records on the branch, or on its end, are of kinds that are not known, so that what they say is not told.
@@ -93,6 +96,7 @@ impl Book {
         }
         book.messages.shrink_to_fit();
         book.turns.shrink_to_fit();
+        book.breaks = walk.breaks;
         book.damages = book.damages.max(walk.breaks as u64);
         book.unknown = walk.unknown(&index.entries, until.is_none()) as u64;
         book.cut_by_compaction = walk.cut_by_compaction;
@@ -124,6 +128,35 @@ impl Book {
     #[must_use]
     pub fn ends_torn(&self) -> bool {
         self.index.ends_torn()
+    }
+
+    /// How many of the messages are neither prompts nor results, nor written by the agent for itself: commands of the agent's
+    /// own, which a person typed as well, and their output.
+    #[must_use]
+    pub fn asides(&self) -> usize {
+        let roles = self
+            .messages
+            .iter()
+            .map(|position| self.index.entries.role(*position as usize));
+        roles.filter(|role| *role == Role::Aside).count()
+    }
+
+    /// Whether the last message is a text of the model with which its reply may have come to its end: no call, no error, and
+    /// nothing that the agent filled in.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn ends_with_reply<R: BufRead + Seek>(&self, reader: R) -> io::Result<bool> {
+        let Some(last) = self.messages.len().checked_sub(1) else {
+            return Ok(false);
+        };
+        let ends = self.line(reader, last, |position, line| {
+            let message = self.decoded(position, line)?;
+            let is_reply = message.header.kind == RecordKind::Assistant && !message.is_filler;
+            let text = line_text(line);
+            Some(is_reply && Record::parse(&text)?.turn_end() != TurnEnd::Open)
+        })?;
+        Ok(ends.unwrap_or(false))
     }
 
     /// How many messages there are.

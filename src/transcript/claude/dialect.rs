@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
@@ -13,7 +14,6 @@ use super::{copies, cut, reading, repair};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::claude::BranchOptions;
 use crate::transcript::copy;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::dialect::{
@@ -275,18 +275,13 @@ impl Dialect for Claude {
 
 /// How many turns a transcript holds.
 fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk, TranscriptError> {
-    let options = BranchOptions {
-        until: until.map(str::to_owned),
-        follow_compaction: true,
-        last_turns: Some(1),
-    };
-    let branch = library.branch(path, &options)?;
-    let turns = branch.total_turns as u64;
-    let last = branch.turns.last();
-    let turns_at_most = if branch.cut_by_compaction {
+    let mut open = library.open(path, until)?;
+    let book = Arc::clone(&open.book);
+    let turns = book.turns() as u64;
+    let turns_at_most = if book.cut_by_compaction {
         u64::MAX
     } else {
-        turns + branch.asides as u64
+        turns + book.asides() as u64
     };
     let anywhere = || {
         let index = library.index(path).ok()?;
@@ -294,7 +289,7 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
         (index.garbage_lines() == 0).then(|| index.turns_at_most())
     };
     let turns_anywhere = match until {
-        None if branch.breaks == 0 && !branch.cut_by_compaction => anywhere().unwrap_or(0),
+        None if book.breaks == 0 && !book.cut_by_compaction => anywhere().unwrap_or(0),
         _ => 0,
     };
     let repaired = || {
@@ -302,16 +297,20 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
         Some(joined.prompt_offsets().len() as u64)
     };
     let repaired_turns = match until {
-        None if branch.breaks > 0 => repaired().unwrap_or(0),
+        None if book.breaks > 0 => repaired().unwrap_or(0),
         _ => 0,
     };
+    let last_turn = book.turns().checked_sub(1).map(|last| book.turn(last));
+    let last_is_cut = match last_turn {
+        None => false,
+        Some(messages) => messages.len() == 1 || book.ends_torn() && !open.ends_with_reply()?,
+    };
     Ok(OnDisk {
-        last_is_cut: last
-            .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
+        last_is_cut,
         turns,
         turns_at_most,
         turns_anywhere,
-        breaks: branch.breaks as u64,
+        breaks: book.breaks as u64,
         repaired_turns,
     })
 }

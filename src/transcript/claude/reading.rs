@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Index;
 use super::book::{Book, Outline};
 use super::check::{self, SideFile};
-use super::{Branch, BranchOptions, Index, Turn, read_branch};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::message::TranscriptMessage;
@@ -23,58 +23,6 @@ use crate::transcript::reading::{READ_BYTES, open};
 
 /// The folder of a session in which its subagents' transcripts are.
 const SUBAGENTS: &str = "subagents";
-
-/// What a transcript holds, without its texts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
-    /// The turns of its live branch, those before a compaction included.
-    pub turns: usize,
-    /// The uuid of the live branch's last message; none in a transcript without chain records.
-    pub last_record_uuid: Option<String>,
-    /// The size that was read, in bytes.
-    pub bytes: u64,
-    /// Whether the last line is a whole record; a torn one is what a killed writer leaves behind.
-    pub last_line_complete: bool,
-}
-
-/// What a transcript holds.
-///
-/// # Errors
-/// [`TranscriptError::Io`] when it cannot be opened or read.
-pub fn summarize(path: &Path) -> Result<Summary, TranscriptError> {
-    let index = Index::read(open(path)?).map_err(TranscriptError::io("read", path))?;
-    let selection = index.select(None, true);
-    Ok(Summary {
-        turns: selection
-            .as_ref()
-            .map_or(0, |selection| selection.prompt_offsets().len()),
-        last_record_uuid: selection.map(|selection| selection.leaf_uuid().to_owned()),
-        bytes: index.bytes(),
-        last_line_complete: !index.ends_torn(),
-    })
-}
-
-/// The turns of a transcript, oldest first, those before a compaction included: up to the record `until`, or of
-/// the live branch.
-///
-/// # Errors
-/// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
-pub fn turns(path: &Path, until: Option<&str>) -> Result<Vec<Turn>, TranscriptError> {
-    let options = BranchOptions {
-        until: until.map(str::to_owned),
-        follow_compaction: true,
-        last_turns: None,
-    };
-    branch(path, &options).map(|branch| branch.turns)
-}
-
-/// As much of a transcript's history as `options` ask for.
-///
-/// # Errors
-/// As [`turns`].
-pub fn branch(path: &Path, options: &BranchOptions) -> Result<Branch, TranscriptError> {
-    read_branch(open(path)?, options).map_err(TranscriptError::reading(path))
-}
 
 /// Where a transcript's chain records stand.
 ///
@@ -199,6 +147,17 @@ impl OpenBook {
     }
 }
 
+impl OpenBook {
+    /// As [`Book::ends_with_reply`].
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn ends_with_reply(&mut self) -> Result<bool, TranscriptError> {
+        let read = self.book.ends_with_reply(&mut self.reader);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
+}
+
 impl OpenTranscript for OpenBook {
     fn path(&self) -> &Path {
         &self.path
@@ -302,22 +261,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.jsonl");
         std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{{\"type\":\"user\",\"uu")).expect("a file");
-        let summary = summarize(&path).expect("a summary");
-        assert_eq!(
-            (summary.turns, summary.last_record_uuid.as_deref()),
-            (1, Some("a1"))
-        );
-        assert!(!summary.last_line_complete);
-        assert_eq!(summary.bytes, std::fs::metadata(&path).expect("a file").len());
+        let torn = index(&path).expect("an index");
+        assert_eq!((torn.prompts(), torn.live_uuid().as_deref()), (1, Some("a1")));
+        assert!(torn.ends_torn());
+        assert_eq!(torn.bytes(), std::fs::metadata(&path).expect("a file").len());
 
         std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n")).expect("a file");
-        assert!(summarize(&path).expect("a summary").last_line_complete);
-        assert_eq!(turns(&path, None).expect("turns")[0].reply, "hello");
-        assert_eq!(turns(&path, Some("u1")).expect("turns")[0].reply, "");
-        assert!(matches!(
-            turns(&path, Some("x")),
-            Err(TranscriptError::RecordNotFound { .. })
-        ));
+        assert!(!index(&path).expect("an index").ends_torn());
     }
 
     #[test]
@@ -357,7 +307,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_file_and_keep_their_source() {
-        let error = summarize(Path::new("/nowhere/s.jsonl")).expect_err("no such file");
+        let error = index(Path::new("/nowhere/s.jsonl")).expect_err("no such file");
         crate::words::check("a file that is not there", "transcript", &error.to_string());
         assert!(std::error::Error::source(&error).is_some());
     }
@@ -369,7 +319,7 @@ mod tests {
         let pipe = folder.path().join("s.jsonl");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
         for path in [&pipe, folder.path()] {
-            let error = summarize(path).expect_err("it is no file");
+            let error = index(path).expect_err("it is no file");
             assert!(matches!(error, TranscriptError::Io { .. }), "{error}");
         }
     }

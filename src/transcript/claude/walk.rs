@@ -381,11 +381,4 @@ impl Selection {
     pub fn contains(&self, offset: u64) -> bool {
         self.offsets.binary_search(&offset).is_ok()
     }
-
-    /// Where the last `count` turns begin, or all; none when there is no turn or none is wanted.
-    #[must_use]
-    pub fn start_of_last_turns(&self, count: Option<usize>) -> Option<u64> {
-        let skipped = count.map_or(0, |count| self.prompt_offsets.len().saturating_sub(count));
-        self.prompt_offsets.get(skipped).copied()
-    }
 }

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 use crate::files::durable::tests::Disk;
-use crate::transcript::claude::reading::{self, turns};
-use crate::transcript::tests::{self, NEW, OLD};
+use crate::transcript::claude::reading;
+use crate::transcript::tests::{self, NEW, OLD, told_live};
 
 mod files;
 
@@ -100,7 +100,7 @@ fn a_cut_holds_its_branch_and_what_is_beside_it() {
     ];
     assert_eq!(copied, expected);
     assert!(copied.iter().all(|record| record["uuid"] != "t1"));
-    let prompts = turns(&copy, None).expect("turns");
+    let prompts = told_live(&copy);
     let prompts: Vec<&str> = prompts.iter().map(|turn| turn.prompt.as_str()).collect();
     assert_eq!(prompts, ["one", "two"]);
     assert_eq!(fs::read(&source).expect("the source"), before);
