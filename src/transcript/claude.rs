@@ -13,17 +13,18 @@
 //! | one pass over the bytes to the place of each record | `facts`, `index` |
 //! | the branch, its messages and turns, to which checkpoints refer | `entries`, `walk`, `book`, `message` |
 //! | what a list shows, where a session came from | `summary`, `origin` |
-//! | what becomes of each record in a cut | `cut`; its files: `side_files`, `borrowed_files` |
+//! | what becomes of each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
 //! | what is wrong, and what becomes of each record in a repair | `check`, `repair`; places of added results: `filling` |
 //! | opening files for all this | `reading` |
 //!
-//! `dialect`, `copies`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the others are pure
+//! `dialect`, `copies`, `copy`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the others are pure
 //! over any buffered reader. Nothing here knows conversations.
 
 pub mod book;
 pub mod borrowed_files;
 pub(in crate::transcript) mod check;
 mod copies;
+pub mod copy;
 pub mod cut;
 mod dialect;
 mod entries;

@@ -9,6 +9,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::wire::RpcError;
+use crate::transcript::claude::copy::open_lines;
 use crate::transcript::claude::reading;
 use crate::transcript::lines::text_of_same_length;
 use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, token};
@@ -41,7 +42,7 @@ pub(super) fn fork(
         }
     };
     let folder = source.parent().unwrap_or(Path::new("."));
-    let lines = copy::open_lines(source).map_err(RpcError::internal)?;
+    let lines = open_lines(source).map_err(RpcError::internal)?;
     copy::create_in(folder, branch_id, "fork", |writer| {
         let mut new_ids = HashMap::new();
         let copied = lines.all(writer, |line, edits| {

@@ -13,8 +13,7 @@ use super::report;
 use super::wire::RpcError;
 use crate::transcript::claude::record::Record;
 use crate::transcript::fields::Fields;
-use crate::transcript::lines::Lines;
-use crate::transcript::lines::line_text;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::project_folders;
 
 /// How many sessions one answer contains. Each requires opening a file.

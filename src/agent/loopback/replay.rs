@@ -11,8 +11,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::claude::Selection;
 use crate::transcript::claude::reading;
 use crate::transcript::claude::record::{Block, Record, RecordKind, SYNTHETIC_MODEL, ToolUse};
-use crate::transcript::lines::Lines;
-use crate::transcript::lines::line_text;
+use crate::transcript::lines::{Lines, line_text};
 
 /// Replays the live branch, as far as the model sees it.
 pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(), TranscriptError> {

@@ -15,8 +15,7 @@ use super::facts::{IdRef, Role};
 use crate::transcript::claude::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
-use crate::transcript::lines::line_text;
-use crate::transcript::lines::{Lines, go_to};
+use crate::transcript::lines::{Lines, go_to, line_text};
 
 /// The messages of a branch.
 #[derive(Debug, Default)]

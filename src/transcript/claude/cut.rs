@@ -23,10 +23,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use uuid::{Builder, Uuid};
 
+use super::copy::{changed, edit_session, open_lines, with_files};
 use super::side_files::SideFiles;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::{Index, Selection};
-use crate::transcript::copy::{self, changed, edit_session, open_lines, session_of};
+use crate::transcript::copy::{remove_unfinished_files, session_of};
 use crate::transcript::fields::{Fields, Json, lenient_text};
 use crate::transcript::lines::text_of_same_length;
 use crate::transcript::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
@@ -101,7 +102,7 @@ fn cut_lines<R: BufRead + Seek>(
                 path: source.to_owned(),
                 uuid: last_uuid.to_owned(),
             })?;
-    copy::with_files("cut", source, folder, new_id, |files, writer| {
+    with_files("cut", source, folder, new_id, |files, writer| {
         let old_id = session_of(source);
         let mut cutter = Cutter {
             index,
@@ -125,7 +126,7 @@ fn cut_lines<R: BufRead + Seek>(
 /// [`TranscriptError::Io`].
 pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
     // A kill may have left it.
-    copy::remove_unfinished_files(transcript)?;
+    remove_unfinished_files(transcript)?;
     let folder = transcript.parent().unwrap_or(Path::new(""));
     let mut files = SideFiles::new(transcript, folder, session_of(transcript));
     let looked = open_lines(transcript)?.all(&mut io::sink(), |line, edits| {

@@ -10,20 +10,17 @@ use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
 use super::summary::summary;
-use super::{copies, cut, reading, repair};
+use super::{copies, copy, cut, reading, repair};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::copy;
-use crate::transcript::dialect::TurnEnd;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
-    TranscriptState, open_first,
+    TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
-use crate::transcript::lines::Lines;
-use crate::transcript::lines::line_text;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::on_disk::OnDisk;
 use crate::transcript::opened::Opened;

@@ -7,8 +7,7 @@ use super::facts::{ChainFacts, INDEX, IdRef, RecordFacts, RecordId, Role};
 use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
-use crate::transcript::lines::Lines;
-use crate::transcript::lines::line_text;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// Where every chain record of a transcript stands and how they hang together.

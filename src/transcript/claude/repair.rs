@@ -17,11 +17,12 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::check::unanswered;
+use super::copy::{changed, edit_session, open_lines, with_files};
 use super::side_files::SideFiles;
 use super::{FillPositions, Index, Selection};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::hash_of;
-use crate::transcript::copy::{changed, edit_session, open_lines, session_of, with_files};
+use crate::transcript::copy::session_of;
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::reading;

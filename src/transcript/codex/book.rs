@@ -17,8 +17,7 @@ use super::facts::{LineFacts, LineRole, MEMBERS};
 pub use super::history_end::HistoryEnd;
 use super::item;
 use super::line::{Meta, RolloutLine};
-use crate::transcript::lines::line_text;
-use crate::transcript::lines::{Lines, go_to};
+use crate::transcript::lines::{Lines, go_to, line_text};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 

@@ -15,10 +15,9 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::rollouts::{self, Extent, OpenRollout};
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
-use crate::transcript::dialect::TurnEnd;
 use crate::transcript::dialect::{
     Abilities, Dialect, HistoryFiles, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
-    SessionParts, TranscriptState, turns_in_words,
+    SessionParts, TranscriptState, TurnEnd, turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;

@@ -10,10 +10,9 @@ use super::{CHATS, OpenQwen, locate, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::TurnEnd;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
-    TranscriptState, open_first,
+    TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;

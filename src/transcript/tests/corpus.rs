@@ -14,13 +14,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::transcript::claude::record::Record;
-use crate::transcript::claude::{reading, summary};
+use crate::transcript::claude::{copy, reading, summary};
 use crate::transcript::codex::{self, rollouts};
-use crate::transcript::copy;
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
-use crate::transcript::lines::Lines;
-use crate::transcript::lines::line_text;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::message::{Part, Sort, TranscriptMessage};
 use crate::transcript::shelf::Format;
 use crate::transcript::summary::{Ends, TranscriptSummary};
