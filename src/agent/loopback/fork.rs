@@ -35,7 +35,7 @@ pub(super) fn fork(
                 .last_of_message(&whole, point)
                 .unwrap_or_else(|| point.to_owned());
             let cut = index.select(Some(&last), true).ok_or_else(not_found)?;
-            if !whole.contains(cut.leaf_offset()) {
+            if !whole.contains(cut.leaf_offset) {
                 return Err(not_found());
             }
             cut

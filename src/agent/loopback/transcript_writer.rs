@@ -61,7 +61,7 @@ impl TranscriptWriter {
             .map_err(TranscriptError::io("open", &path))?;
         let leaf = reading::index(&path)?
             .select(None, false)
-            .map(|branch| branch.leaf_uuid().to_owned());
+            .map(|branch| branch.leaf_uuid);
         let needs_newline = lacks_newline(&mut file).map_err(TranscriptError::io("read", &path))?;
         let cwd = cwd.to_string_lossy().into_owned();
         Ok(Some(Self {

@@ -248,7 +248,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         let selection = self.index.select(None, true);
         match selection.filter(|_| self.messages > 0) {
             Some(selection) => {
-                if selection.prompt_offsets().is_empty() {
+                if selection.prompt_offsets.is_empty() {
                     self.findings.add(
                         0,
                         FindingKind::NothingToResume,
@@ -281,7 +281,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
 
     /// What can only be told at the end, when it is known which records a resume follows.
     fn judge(&mut self, selection: &Selection) {
-        if let Some(newer) = selection.newer() {
+        if let Some(newer) = selection.newer {
             let messages = match newer.messages {
                 1 => "1 message".to_owned(),
                 count => format!("{count} messages"),
@@ -294,17 +294,17 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 .add(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
         }
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
-        let left = selection.left_offset().unwrap_or(0);
+        let left = selection.left_offset.unwrap_or(0);
         let mut joined = 0;
         for (offset, parent) in &missing {
-            let effect = if selection.left_offset() == Some(*offset) {
+            let effect = if selection.left_offset == Some(*offset) {
                 joined += 1;
                 LEFT_OUT
-            } else if !selection.contains(*offset) && (selection.leaf_offset()..left).contains(offset) {
+            } else if !selection.contains(*offset) && (selection.leaf_offset..left).contains(offset) {
                 "a resume does not reach it, because it leaves out the newest messages of the file"
             } else if !selection.contains(*offset) {
                 "it is on a branch that a resume does not follow, so nothing is lost"
-            } else if selection.offsets().first() == Some(offset) {
+            } else if selection.offsets.first() == Some(offset) {
                 "there is no record before it that a resume could continue from, so the history begins here"
             } else {
                 joined += 1;
@@ -314,10 +314,10 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.findings
                 .add(self.line_of(*offset), FindingKind::BrokenParent, detail);
         }
-        if let Some(first) = selection.offsets().first() {
+        if let Some(first) = selection.offsets.first() {
             let begins_broken = missing.iter().any(|(offset, _)| offset == first);
-            if selection.breaks() > joined + usize::from(begins_broken) {
-                let (offset, effect) = match selection.left_offset() {
+            if selection.breaks > joined + usize::from(begins_broken) {
+                let (offset, effect) = match selection.left_offset {
                     Some(left) => (left, LEFT_OUT),
                     None => (
                         *first,
@@ -327,7 +327,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 let detail = format!("the parents form a ring: {effect}");
                 self.findings
                     .add(self.line_of(offset), FindingKind::BrokenParent, detail);
-            } else if !begins_broken && !selection.cut_by_compaction() {
+            } else if !begins_broken && !selection.cut_by_compaction {
                 self.judge_beginning(*first);
             }
         }

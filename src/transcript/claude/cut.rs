@@ -182,9 +182,9 @@ struct Cutter<'a, 'b> {
 
 impl Cutter<'_, '_> {
     fn write<R: BufRead + Seek>(&mut self, mut lines: Rewriter<R>, writer: &mut dyn Write) -> io::Result<()> {
-        let mut on_branch = self.branch.offsets().iter().copied().peekable();
+        let mut on_branch = self.branch.offsets.iter().copied().peekable();
         // Mostly the leaf; parents may have been written late.
-        let last = self.branch.offsets().last().copied().unwrap_or_default();
+        let last = self.branch.offsets.last().copied().unwrap_or_default();
         let mut behind = self.index.session_wide_behind(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
@@ -218,7 +218,7 @@ impl Cutter<'_, '_> {
     /// Edits a line that is not on the branch. Whether it comes along.
     fn edit_beside(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
         // Behind the end of the branch only what is about the session as a whole counts.
-        let leaf = self.branch.leaf_offset();
+        let leaf = self.branch.leaf_offset;
         let is_wide = |offset| self.index.session_wide_behind(leaf).binary_search(offset).is_ok();
         if line.offset > leaf && !is_wide(&line.offset) {
             return false;

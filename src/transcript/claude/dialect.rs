@@ -204,9 +204,9 @@ impl Dialect for Claude {
         let made = repair::repair(source, &index, &branch, new.folder(), &new.id)?;
         Ok(RepairedCopy {
             repairs: made.repairs,
-            last_uuid: Some(branch.leaf_uuid().to_owned()),
-            turns: branch.prompt_offsets().len() as u64,
-            is_whole: branch.breaks() == 0,
+            last_uuid: Some(branch.leaf_uuid.clone()),
+            turns: branch.prompt_offsets.len() as u64,
+            is_whole: branch.breaks == 0,
         })
     }
 
@@ -291,7 +291,7 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
     };
     let repaired = || {
         let joined = library.index(path).ok()?.select_joined()?;
-        Some(joined.prompt_offsets().len() as u64)
+        Some(joined.prompt_offsets.len() as u64)
     };
     let repaired_turns = match until {
         None if book.breaks > 0 => repaired().unwrap_or(0),
@@ -325,7 +325,7 @@ fn is_in_own_folder(session: Session<'_>) -> bool {
 /// What is said of a newer branch that a resume leaves aside; nothing where nobody can tell.
 fn newer_branch(library: &Library, path: &Path) -> Option<Finding> {
     let index = library.index(path).ok()?;
-    index.select(None, true)?.newer()?;
+    index.select(None, true)?.newer?;
     // The lines of a file are counted by a check alone, and few files have such a branch.
     let mut findings = reading::check(path).ok()?.findings.into_iter();
     findings.find(|finding| finding.kind == FindingKind::NewerBranch)

@@ -33,8 +33,8 @@ impl Origin {
         let Some(selection) = index.select(None, true) else {
             return Ok(origin);
         };
-        origin.turns = selection.prompt_offsets().len();
-        origin.breaks = selection.breaks();
+        origin.turns = selection.prompt_offsets.len();
+        origin.breaks = selection.breaks;
         let messages = index.messages_of(&selection);
         // What came from elsewhere stands first, so that one look tells of most transcripts that nothing did.
         let mut others = 0..messages.len();

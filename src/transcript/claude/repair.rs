@@ -90,7 +90,7 @@ pub fn repair(
         let mut repairer = Repairer {
             index,
             branch,
-            left: branch.offsets().iter().copied().peekable(),
+            left: branch.offsets.iter().copied().peekable(),
             behind: index.fill_positions(branch, unanswered.keys().copied()),
             unanswered,
             filled_in: BTreeMap::new(),

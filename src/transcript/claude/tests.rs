@@ -77,9 +77,9 @@ fn read(bytes: &[u8], until: Option<&str>, follow_compaction: bool) -> Branch {
     };
     Branch {
         turns: told(bytes, &branch),
-        leaf_uuid: Some(branch.leaf_uuid().to_owned()),
-        breaks: branch.breaks(),
-        cut_by_compaction: branch.cut_by_compaction(),
+        leaf_uuid: Some(branch.leaf_uuid.clone()),
+        breaks: branch.breaks,
+        cut_by_compaction: branch.cut_by_compaction,
     }
 }
 
@@ -156,9 +156,7 @@ fn parallel_calls_belong_to_the_turn_although_the_chain_passes_one() {
 
     let index = Index::read(&script.bytes()[..]).expect("memory can be read");
     assert_eq!(
-        index
-            .select(None, false)
-            .map(|selection| selection.offsets().len()),
+        index.select(None, false).map(|selection| selection.offsets.len()),
         Some(6),
         "both results too"
     );
@@ -175,9 +173,7 @@ fn a_record_that_stands_there_twice_is_told_once() {
         .text("a2", "u2", "2");
     assert_eq!(said(&script.live()), [("one", "1"), ("two", "2")]);
     let index = Index::read(&script.bytes()[..]).expect("memory can be read");
-    let records = index
-        .select(None, false)
-        .map(|selection| selection.offsets().len());
+    let records = index.select(None, false).map(|selection| selection.offsets.len());
     assert_eq!(records, Some(4));
 }
 
@@ -516,6 +512,6 @@ proptest! {
     #[test]
     fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let index = Index::read(&bytes[..]);
-        prop_assert!(index.is_ok_and(|index| index.select(None, false).is_none_or(|branch| branch.breaks() <= index.records())));
+        prop_assert!(index.is_ok_and(|index| index.select(None, false).is_none_or(|branch| branch.breaks <= index.records())));
     }
 }

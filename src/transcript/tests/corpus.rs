@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::transcript::claude::book::Book;
 use crate::transcript::claude::record::Record;
 use crate::transcript::claude::{copy, reading, summary};
 use crate::transcript::codex::{self, rollouts};
@@ -413,10 +414,9 @@ fn what_claude_wrote_is_read_as_pinned() {
             .collect();
         assert_eq!(turns, one.turns, "{}", one.name);
         assert_eq!(told.last().unwrap().reply, one.reply, "{}", one.name);
-        let index = reading::index(&path).unwrap();
-        let branch = index.select(None, true).unwrap();
+        let book = Book::read(&content[..], None).unwrap().unwrap();
         assert_eq!(
-            (branch.asides(), branch.breaks(), index.ends_torn()),
+            (book.asides(), book.breaks, book.ends_torn()),
             (one.asides, 0, false),
             "{}",
             one.name

@@ -151,7 +151,7 @@ fn a_cut_joins_what_is_broken() {
     let copy = cut_at(&source, NEW, "a2");
     let live = reading::index(&copy).expect("an index").select(None, true);
     let live = live.expect("a branch");
-    assert_eq!((live.prompt_offsets().len(), live.breaks()), (2, 0));
+    assert_eq!((live.prompt_offsets.len(), live.breaks), (2, 0));
     let copied = records(&copy);
     let new = uuids(&copied);
     assert_eq!(copied[2]["parentUuid"], new["a1"].as_str());
@@ -229,7 +229,7 @@ fn what_the_agent_wrote_for_itself_before_the_next_prompt_comes_along() {
         let branch = reading::index(&source)
             .expect("an index")
             .select(Some("a1"), true);
-        assert_eq!(branch.expect("a branch").offsets().len(), 2);
+        assert_eq!(branch.expect("a branch").offsets.len(), 2);
     }
 }
 
