@@ -21,9 +21,8 @@ use crate::files::{entries, is_absence};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::fields::Fields;
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::parts::{is_lines, whole_lines};
-use crate::transcript::record::line_text;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 

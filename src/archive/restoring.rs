@@ -14,6 +14,7 @@ use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{is_absence, refuse_links_below};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
+use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::dialect::Dialect;
 use crate::transcript::meter::Metered;
@@ -21,7 +22,6 @@ use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::moving::holders;
 use crate::transcript::parts::is_lines;
 use crate::transcript::relocate::{Relocation, relocate};
-use crate::transcript::rollouts::LINEAGE_LIMIT;
 
 /// Is called when a transcript is about to get its name, with the id of its session and how many bytes it has.
 pub type Placing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptError>;

@@ -24,8 +24,8 @@ use crate::files::set_aside::Unreadable;
 use crate::paths::names;
 use crate::store::{RequestId, Store};
 use crate::transcript::TranscriptError;
+use crate::transcript::claude::cut::bring_files;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
-use crate::transcript::cut::bring_files;
 
 /// Those of copies.
 pub(crate) const KIND: Kind<About> = Kind {

@@ -183,8 +183,8 @@ impl Meter for UntilStop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::claude::reading;
     use crate::transcript::library::Library;
-    use crate::transcript::reading;
 
     #[test]
     fn a_call_is_told_while_it_runs_and_ends_when_nobody_waits() {

@@ -1,36 +1,17 @@
-//! What is wrong with a Claude transcript, and what that does to a resume.
+//! What is wrong with a transcript, whatever its format: the findings of a check.
 //!
-//! One pass over the bytes, in the memory of an index and however long the lines are; changes nothing. What a resume
-//! makes of damage was seen with Claude Code 2.1.316: a record whose parent is not there is joined to the one that
-//! stands before it in the file, unless the agent noted a place (`last-prompt`) that the parents do not lead to: then it
-//! goes on from that place. One without a parent begins the history anew. No final newline, blank lines, a
-//! byte order mark, carriage returns, NUL bytes at the end and bytes that are not UTF-8 are harmless and are not told;
-//! neither are a tool's result that stands there twice, of which the model is sent one, and records without a uuid,
-//! whatever they are: they are notes of the agent's own, of which each version has others. Pure; whether a file beside
-//! the transcript is there is asked of the caller.
+//! Owns how many findings there are at most and how they quote a transcript. Each format makes its own. Pure.
 
-mod facts;
 mod findings;
 mod strange;
-mod unanswered;
 
-use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead};
 
-use bridge_protocol::check::{Finding, FindingKind};
+use bridge_protocol::check::Finding;
 
-use super::claude::{Index, RecordFacts, Selection};
-use super::lines::LINE_LIMIT_BYTES;
-use super::record::Record;
-use super::scan::{
-    ELEMENTS_LIMIT, ELEMENTS_LIMIT_BYTES, LinePosition, PrunedLine, PrunedLines, PrunedRecord, Scanned,
-};
-use facts::{CHECK, MessageFacts};
 pub(super) use findings::Findings;
 pub(super) use strange::Strange;
 use strange::Stranges;
-pub(super) use unanswered::unanswered;
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
@@ -39,24 +20,8 @@ pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 pub(super) const CALLS_UNTOLD: &str =
     "calls without results and results without calls are not reported for this transcript";
 
-/// What a resume makes of messages whose parents do not lead to the place that the agent noted last.
-const LEFT_OUT: &str = "a resume continues from the place that the agent recorded last in the file, which the parents of this \
-                        record do not lead to, so it leaves out this record and those after it";
-
 /// How much of a text of the transcript is repeated in a finding.
 const QUOTED_CHARS: usize = 120;
-
-/// What Claude writes in place of a tool's result that it has put into a file, and what stands before that file's path.
-pub(super) const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
-
-/// A file that a record names.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SideFile {
-    /// A tool's result that was too long for the transcript, by its path; a relative one is meant beside the transcript.
-    ToolResult(String),
-    /// What a subagent said, by the subagent's id.
-    Subagent(String),
-}
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,354 +34,11 @@ pub struct Report {
     pub refusals: Vec<Finding>,
 }
 
-/// Checks the transcript of the session `upstream_id`, from its first byte on. `is_there` says whether a side file exists.
-///
-/// # Errors
-/// What the reader answers.
-pub fn check(
-    reader: impl BufRead,
-    upstream_id: &str,
-    is_there: impl Fn(&SideFile) -> bool,
-) -> io::Result<Report> {
-    let mut checker = Checker {
-        upstream_id,
-        is_there,
-        index: Index::default(),
-        chain: Vec::new(),
-        messages: 0,
-        calls: HashMap::new(),
-        are_calls_known: true,
-        unasked: Vec::new(),
-        foreign: HashMap::new(),
-        findings: Findings::default(),
-    };
-    let mut lines = PrunedLines::new(reader, 0, &CHECK);
-    while let Some(line) = lines.next_line()? {
-        checker.line(&line);
-    }
-    Ok(checker.finish())
-}
-
-/// The files that the records of a transcript name, whoever's those are; and whether there may be more, in records of more
-/// calls and results than are looked at.
-///
-/// # Errors
-/// What the reader answers.
-pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
-    let mut lines = PrunedLines::new(reader, 0, &CHECK);
-    let (mut named, mut has_more) = (BTreeSet::new(), false);
-    while let Some(line) = lines.next_line()? {
-        if let Scanned::Record(pruned) = line.what {
-            let fields = pruned.fields();
-            named.extend(MessageFacts::of(&Record { fields }).files);
-            has_more |= pruned.has_more;
-        }
-    }
-    Ok((named, has_more))
-}
-
 /// A call of a tool, or the result of one, by a hash of the call's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     Call { id: u64, tool: String },
     Result { id: u64 },
-}
-
-/// A call of a tool.
-struct Call {
-    line: u64,
-    offset: u64,
-    tool: String,
-}
-
-struct Checker<'a, F> {
-    upstream_id: &'a str,
-    is_there: F,
-    index: Index,
-    /// Where each chain record begins, and its line; ascending.
-    chain: Vec<(u64, u64)>,
-    /// Messages that are not a subagent's.
-    messages: u64,
-    /// By a hash of their ids; none once the result was seen.
-    calls: HashMap<u64, Option<Call>>,
-    /// Whether all calls and results were noted.
-    are_calls_known: bool,
-    /// The results of calls that were not seen before, by line and offset.
-    unasked: Vec<(u64, u64)>,
-    /// Where each other session was named first, and how often it was, by a hash of its id.
-    foreign: HashMap<u64, (u64, u64, String)>,
-    findings: Findings,
-}
-
-impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
-    fn line(&mut self, line: &PrunedLine<'_>) {
-        let place = line.position;
-        if line.is_too_long() {
-            let detail = format!(
-                "longer than {} MiB and not read here; if it is a record of the conversation, an agent may take long or \
-                 fail to read it; {CALLS_UNTOLD}",
-                LINE_LIMIT_BYTES >> 20
-            );
-            self.findings
-                .add(place.number, FindingKind::OversizedLine, detail);
-            self.are_calls_known = false;
-            return;
-        }
-        match &line.what {
-            Scanned::Record(record) => self.record(place, record),
-            Scanned::Blank => {}
-            Scanned::Garbage if line.ended => self.findings.add(
-                place.number,
-                FindingKind::GarbageLine,
-                "not a record: a resume skips it, and its content is lost",
-            ),
-            Scanned::Garbage => self.findings.add(
-                place.number,
-                FindingKind::TornLine,
-                "ends within a record: the program that wrote it was stopped or still writes; a resume skips it and \
-                 continues from the records before it",
-            ),
-        }
-    }
-
-    fn record(&mut self, place: LinePosition, pruned: &PrunedRecord<'_>) {
-        let record = Record {
-            fields: pruned.fields(),
-        };
-        let facts = RecordFacts::of(&record);
-        let Some(chain) = &facts.chain else {
-            return self.index.push(place.offset, facts);
-        };
-        let said = MessageFacts::of(&record);
-        if self.index.holds(chain) {
-            let detail = format!(
-                "an earlier record has the same uuid {}: the later one replaces it, so a resume may lack the earlier \
-                 one",
-                quoted(&chain.uuid())
-            );
-            self.findings
-                .add(place.number, FindingKind::DuplicateUuid, detail);
-        }
-        let is_message = chain.is_message();
-        // What a subagent says is none of the history.
-        let strange = said.strange;
-        if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, Strange::Kind(_))) {
-            self.findings.add_strange(place.number, strange, || {
-                let version = said.version?;
-                Some(format!("written by version {version} of the agent"))
-            });
-        }
-        self.index.push(place.offset, facts);
-        self.chain.push((place.offset, place.number));
-        if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
-            // Of those that are too many to be told only the number counts.
-            let is_told = self.foreign.len() < FINDINGS_OF_A_KIND_LIMIT;
-            let name = || if is_told { quoted(&session) } else { String::new() };
-            let foreign = self.foreign.entry(hash_of(&session));
-            foreign.or_insert_with(|| (place.number, 0, name())).1 += 1;
-        }
-        if is_message {
-            self.messages += 1;
-            if pruned.has_more {
-                self.leave_off(place);
-            }
-            self.message(place, said.items, said.files);
-        }
-    }
-
-    /// Reports that a record has more parts than are checked, so that it is unknown which calls have no result.
-    fn leave_off(&mut self, place: LinePosition) {
-        let detail = format!(
-            "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {CALLS_UNTOLD}",
-            ELEMENTS_LIMIT_BYTES >> 20
-        );
-        self.findings
-            .add(place.number, FindingKind::OversizedLine, detail);
-        self.are_calls_known = false;
-    }
-
-    fn message(&mut self, place: LinePosition, items: Vec<Item>, mut named: Vec<SideFile>) {
-        for item in items {
-            match item {
-                Item::Call { id, tool } => {
-                    let call = Call {
-                        line: place.number,
-                        offset: place.offset,
-                        tool,
-                    };
-                    self.calls.insert(id, Some(call));
-                }
-                Item::Result { id } => match self.calls.get_mut(&id) {
-                    Some(call) => *call = None,
-                    None => self.unasked.push((place.number, place.offset)),
-                },
-            }
-        }
-        named.sort();
-        named.dedup();
-        for file in named {
-            if (self.is_there)(&file) {
-                continue;
-            }
-            let detail = match &file {
-                SideFile::ToolResult(path) => format!(
-                    "the result of a tool was written to {}, which is missing: a resume works, but the model is referred to \
-                     a file that it cannot read",
-                    quoted(path)
-                ),
-                SideFile::Subagent(id) => format!(
-                    "the transcript of the subagent {} is missing: a resume works with its answer, but the subagent cannot \
-                     be continued",
-                    quoted(id)
-                ),
-            };
-            self.findings
-                .add(place.number, FindingKind::MissingSideFile, detail);
-        }
-    }
-
-    fn finish(mut self) -> Report {
-        let selection = self.index.select(None, true);
-        match selection.filter(|_| self.messages > 0) {
-            Some(selection) => {
-                if selection.prompt_offsets().is_empty() {
-                    self.findings.add(
-                        0,
-                        FindingKind::NothingToResume,
-                        "it contains no prompt, so there is no turn to continue",
-                    );
-                }
-                self.judge(&selection);
-            }
-            None => self.findings.add(
-                0,
-                FindingKind::NothingToResume,
-                "it contains no message of a conversation: an agent reports that the session does not exist",
-            ),
-        }
-        let mut foreign: Vec<_> = std::mem::take(&mut self.foreign).into_values().collect();
-        foreign.sort();
-        for (line, count, session) in foreign {
-            let say = match count {
-                1 => "1 record here belongs to".to_owned(),
-                _ => format!("{count} records from here on belong to"),
-            };
-            let detail = format!(
-                "{say} session {session}: a transcript is found by the name of its file, but an agent may leave out such \
-                 records; a copy under a new name must contain the new id"
-            );
-            self.findings.add(line, FindingKind::ForeignSessionId, detail);
-        }
-        self.findings.into_report()
-    }
-
-    /// What can only be told at the end, when it is known which records a resume follows.
-    fn judge(&mut self, selection: &Selection) {
-        if let Some(newer) = selection.newer() {
-            let messages = match newer.messages {
-                1 => "1 message".to_owned(),
-                count => format!("{count} messages"),
-            };
-            let detail = format!(
-                "a newer branch ends here, and a resume leaves out {messages} of it, although they are undamaged: it \
-                 continues from the place that the agent recorded last in the file"
-            );
-            self.findings
-                .add(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
-        }
-        let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
-        let left = selection.left_offset().unwrap_or(0);
-        let mut joined = 0;
-        for (offset, parent) in &missing {
-            let effect = if selection.left_offset() == Some(*offset) {
-                joined += 1;
-                LEFT_OUT
-            } else if !selection.contains(*offset) && (selection.leaf_offset()..left).contains(offset) {
-                "a resume does not reach it, because it leaves out the newest messages of the file"
-            } else if !selection.contains(*offset) {
-                "it is on a branch that a resume does not follow, so nothing is lost"
-            } else if selection.offsets().first() == Some(offset) {
-                "there is no record before it that a resume could continue from, so the history begins here"
-            } else {
-                joined += 1;
-                "a resume joins it to the previous record in the file, so only the records between them are lost"
-            };
-            let detail = format!("its parent {} is missing: {effect}", quoted(parent));
-            self.findings
-                .add(self.line_of(*offset), FindingKind::BrokenParent, detail);
-        }
-        if let Some(first) = selection.offsets().first() {
-            let begins_broken = missing.iter().any(|(offset, _)| offset == first);
-            if selection.breaks() > joined + usize::from(begins_broken) {
-                let (offset, effect) = match selection.left_offset() {
-                    Some(left) => (left, LEFT_OUT),
-                    None => (
-                        *first,
-                        "the history begins within it, and everything before it is lost",
-                    ),
-                };
-                let detail = format!("the parents form a ring: {effect}");
-                self.findings
-                    .add(self.line_of(offset), FindingKind::BrokenParent, detail);
-            } else if !begins_broken && !selection.cut_by_compaction() {
-                self.judge_beginning(*first);
-            }
-        }
-        if !self.are_calls_known {
-            return;
-        }
-        let mut calls: Vec<Call> = std::mem::take(&mut self.calls).into_values().flatten().collect();
-        calls.sort_by_key(|call| call.line);
-        for call in calls {
-            let effect = if selection.contains(call.offset) {
-                "a resume works: at the end of the history the agent adds that the call was interrupted, elsewhere it \
-                 may leave out the call"
-            } else {
-                "it is on a branch that a resume does not follow"
-            };
-            let detail = format!("the tool {} was called and has no result: {effect}", call.tool);
-            self.findings
-                .add(call.line, FindingKind::ToolUseWithoutResult, detail);
-        }
-        for (line, offset) in std::mem::take(&mut self.unasked) {
-            let effect = if selection.contains(offset) {
-                "a resume leaves it out, and the model gets \"(no content)\" if the message has nothing else"
-            } else {
-                "it is on a branch that a resume does not follow"
-            };
-            let detail = format!("the result of a tool without an earlier call of that tool: {effect}");
-            self.findings.add(line, FindingKind::ResultWithoutToolUse, detail);
-        }
-    }
-
-    fn judge_beginning(&mut self, first: u64) {
-        let prompts = self.index.prompts_before(first);
-        if prompts == 0 {
-            return;
-        }
-        let detail = format!(
-            "it has no parent, so the history begins here: a resume leaves out everything before it ({prompts} {})",
-            if prompts == 1 { "prompt" } else { "prompts" }
-        );
-        self.findings
-            .add(self.line_of(first), FindingKind::CutOff, detail);
-    }
-
-    fn line_of(&self, offset: u64) -> u64 {
-        let place = self.chain.binary_search_by_key(&offset, |(offset, _)| *offset);
-        place.map_or(0, |place| self.chain[place].1)
-    }
-}
-
-/// The file into which the text of a result was put.
-fn persisted_path(text: &str) -> Option<SideFile> {
-    let (beginning, before_path) = PERSISTED_RESULT;
-    if !text.trim_start().starts_with(beginning) {
-        return None;
-    }
-    let path = text.split_once(before_path)?.1.lines().next()?.trim();
-    path.contains("tool-results")
-        .then(|| SideFile::ToolResult(path.to_owned()))
 }
 
 pub(super) fn quoted(text: &str) -> String {
@@ -432,6 +54,3 @@ pub(super) fn hash_of(text: &str) -> u64 {
     text.hash(&mut hasher);
     hasher.finish()
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,14 +6,17 @@
 
 pub mod book;
 pub mod check;
+mod dialect;
 mod ending;
 mod facts;
 mod history_end;
 mod item;
 mod line;
 pub mod rename;
+pub mod rollouts;
 pub mod unpacked;
 
+pub(in crate::transcript) use dialect::Codex;
 pub use ending::{LastTurn, last_turn};
 use facts::{LineFacts, LineRole, MEMBERS};
 pub use line::{HistoryBase, Meta};
@@ -24,7 +27,7 @@ use std::io::{self, BufRead};
 use memchr::memmem;
 
 use super::fields::Fields;
-use super::record::line_text;
+use super::lines::line_text;
 use super::scan::{PrunedLines, Pruner, Scanned};
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};

@@ -1,84 +1,21 @@
-//! Copies of transcripts under new ids.
+//! Files of new sessions: how one is made, whatever its format.
 //!
-//! Owns how a copy is made: streamed into a temporary file, synced, renamed only if the name is free, and the folder synced. An
-//! exact copy includes the files beside its source. Its records differ in two things only: the token that holds the old id, and
-//! the paths of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is
-//! made.
+//! Owns that a file is streamed under a temporary name, synced, renamed only if the name is free, and its folder synced; and what
+//! such files are called until they are whole. Blocks; does not know why a file is made.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
-use super::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use super::locate;
-use super::meter::Metered;
 use super::parts::own_folder;
-use super::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
-use super::side_files::SideFiles;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
-use crate::files::open_with_metadata;
 
 /// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
 pub(super) const COPY: &str = "copy";
 pub(super) const FILES: &str = "files";
-
-/// How much is read at once, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
-
-/// Copies a whole transcript into `folder`, which is made when it is missing, with the files beside it and those of other sessions
-/// that its records name. A torn last line is left out.
-///
-/// # Errors
-/// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
-/// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
-pub fn copy_as(source: &Path, folder: &Path, new_id: &str) -> Result<PathBuf, TranscriptError> {
-    let old_id = session_of(source);
-    let lines = open_lines(source)?;
-    with_files("copy", source, folder, new_id, |files, writer| {
-        files.own(old_id)?;
-        lines.all(writer, |line, edits| {
-            // Longer than the limit: not inspected, copied unchanged.
-            let Some(bytes) = line.bytes else {
-                return Ok(Verdict::Keep);
-            };
-            let text = text_of_same_length(bytes);
-            match EditableRecord::parse(&text) {
-                Some(record) => edit_session(&record, old_id, new_id, edits),
-                // A killed writer left it.
-                None if !line.ended => return Ok(Verdict::Drop),
-                None => {}
-            }
-            files.record(bytes, edits)?;
-            Ok(Verdict::Keep)
-        })
-    })
-}
-
-/// Writes the transcript of a new session into `folder`, which is created if it is missing, with the files of others that its
-/// records name: `write` gives each record to the collection of files. `action` says in an error what was tried.
-///
-/// # Errors
-/// As [`copy_as`].
-pub(super) fn with_files<'a>(
-    action: &'static str,
-    source: &'a Path,
-    folder: &'a Path,
-    new_id: &'a str,
-    write: impl FnOnce(&mut SideFiles<'a>, &mut dyn Write) -> io::Result<()>,
-) -> Result<PathBuf, TranscriptError> {
-    make_folder(folder)?;
-    let mut files = SideFiles::new(source, folder, new_id);
-    let made = create_in(folder, new_id, COPY, |writer| {
-        let written = write(&mut files, writer);
-        // Before the transcript has a name, so that none ever names files that are not there.
-        let written = written.and_then(|()| files.settle());
-        written.map_err(TranscriptError::io(action, source))
-    })?;
-    files.keep();
-    Ok(made)
-}
 
 /// Deletes the copy of this name, finished or not, with the files beside it. For a caller that recorded the copy before it was made,
 /// and was killed.
@@ -128,7 +65,7 @@ pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError>
 /// content. The folder must be there.
 ///
 /// # Errors
-/// As [`copy_as`], and what `fill` answers.
+/// As [`create_in`], and what `fill` answers.
 pub fn create<E: From<TranscriptError>>(
     target: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
@@ -176,7 +113,7 @@ pub fn is_there(written: &Temporary, target: &Path) -> Result<bool, TranscriptEr
 /// Writes the transcript of a new session into a folder, which must exist. Until it is whole its name says `what` it becomes.
 ///
 /// # Errors
-/// As [`copy_as`], and those of `fill`.
+/// As [`create_in`], and those of `fill`.
 pub fn create_in(
     folder: &Path,
     new_id: &str,
@@ -229,31 +166,6 @@ pub fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptErro
 pub(super) fn session_of(source: &Path) -> &str {
     let stem = source.file_stem().and_then(|stem| stem.to_str());
     stem.unwrap_or_default()
-}
-
-/// The lines of a transcript, which is counted as it is read.
-///
-/// # Errors
-/// [`TranscriptError::Io`].
-pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek + use<>>, TranscriptError> {
-    let (file, metadata) = open_with_metadata(source).map_err(TranscriptError::io("open", source))?;
-    let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, metadata.len()));
-    Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
-}
-
-/// The error for a source that changed after it was indexed.
-pub(super) fn changed() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "the transcript is no longer what it was when it was read; try again",
-    )
-}
-
-/// Replaces the id of a record's session if it is the old one.
-pub(super) fn edit_session(record: &EditableRecord<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
-    if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
-        edits.replace(place, token(new_id));
-    }
 }
 
 /// Creates a folder for transcripts if it is missing, as the agents do: other users may not look in.

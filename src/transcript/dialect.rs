@@ -3,10 +3,6 @@
 //! Owns which format answers. Everybody outside this room asks a [`Dialect`] and names no format. Blocks. Knows no
 //! conversations.
 
-mod claude;
-mod codex;
-mod copies;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Debug;
@@ -19,19 +15,17 @@ use super::TranscriptError;
 use super::blank::is_blank;
 use super::check::Report;
 use super::checkpoint::CheckpointRef;
+use super::claude::Claude;
+use super::codex::Codex;
 use super::library::Library;
 use super::on_disk::OnDisk;
 use super::opened::Opened;
 use super::origin::Origin;
 use super::parts::{Part, Parts, only_part};
 use super::qwen::Qwen;
-use super::record::TurnEnd;
-use super::rollouts::HistoryFiles;
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary};
 use crate::files::open_file;
-use claude::Claude;
-use codex::Codex;
 
 /// The transcripts of one agent: where they are, and what was read of them.
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +107,18 @@ impl Layout {
     }
 }
 
+/// Whether a turn is over with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// More is to come.
+    Open,
+    /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
+    /// when a call follows, some leave it so at the end of a turn too. Where the model was stopped they may have it go on.
+    Ambiguous,
+    /// Nothing is to come.
+    Over,
+}
+
 /// How a transcript stands, for one who watches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptState {
@@ -168,6 +174,18 @@ pub struct SessionParts {
     /// What lies there and is not taken, with the reason.
     pub left_out: Vec<String>,
 }
+
+/// A file of which the beginning of a history is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingSource {
+    /// The session that is not there.
+    pub upstream_id: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// Sessions and their files, and what is missing before them.
+pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 
 /// What is asked of transcripts, whatever their format.
 pub trait Dialect: Debug + Sync {
@@ -331,7 +349,7 @@ pub trait Dialect: Debug + Sync {
     fn parts(
         &self,
         session: Session<'_>,
-    ) -> Result<(Vec<SessionParts>, Option<super::rollouts::MissingSource>), TranscriptError>;
+    ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError>;
 
     /// The files of the session with this transcript, the transcript first, and what is left out. The target of a symbolic link
     /// counts as the transcript.

@@ -5,7 +5,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::claude::ReadError;
 use crate::files::is_passing;
 use crate::files::misplaced::Misplaced;
 use crate::files::set_aside::Unreadable;
@@ -114,18 +113,5 @@ impl TranscriptError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
-    }
-
-    /// Adds the path to an error of the pure reader.
-    pub(crate) fn reading(path: &Path) -> impl FnOnce(ReadError) -> Self {
-        let path = path.to_owned();
-        move |error| match error {
-            ReadError::Input(source) => Self::Io {
-                action: "read",
-                path,
-                source,
-            },
-            ReadError::RecordNotFound { uuid } => Self::RecordNotFound { path, uuid },
-        }
     }
 }

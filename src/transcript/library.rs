@@ -23,14 +23,15 @@ use jiff::Timestamp;
 
 use super::TranscriptError;
 use super::cache::Cache;
+use super::claude::Index;
 use super::claude::book::Book;
-use super::claude::{Branch, BranchOptions, Index, read_indexed_branch};
+use super::claude::reading::OpenBook;
+use super::codex::rollouts::RolloutBooks;
+use super::dialect::TurnEnd;
 use super::meter::Metered;
 use super::origin::Origin;
 use super::qwen::QwenBooks;
-use super::reading::{OpenBook, READ_BYTES};
-use super::record::TurnEnd;
-use super::rollouts::RolloutBooks;
+use super::reading::READ_BYTES;
 use crate::files::open_with_metadata;
 
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
@@ -141,18 +142,6 @@ impl Library {
                 uuid: until.unwrap_or_default().to_owned(),
             })?;
             Ok(OpenBook::new(path, file, book))
-        })
-    }
-
-    /// As much of a transcript's history as `options` ask for, cut into turns.
-    ///
-    /// # Errors
-    /// As [`Library::index`], and [`TranscriptError::RecordNotFound`] when `until` is not there.
-    pub fn branch(&self, path: &Path, options: &BranchOptions) -> Result<Branch, TranscriptError> {
-        self.look(path, |volume, file| {
-            let reader = BufReader::with_capacity(READ_BYTES, file);
-            let branch = read_indexed_branch(&volume.index, reader, options);
-            branch.map_err(TranscriptError::reading(path))
         })
     }
 

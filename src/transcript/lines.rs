@@ -23,6 +23,12 @@ pub struct RawLine<'a> {
     pub ended: bool,
 }
 
+/// The text of a line, with bytes that are not UTF-8 replaced.
+#[must_use]
+pub fn line_text(line: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(trimmed(line))
+}
+
 /// Reads lines one after another into the same buffer.
 #[derive(Debug)]
 pub struct Lines<R> {

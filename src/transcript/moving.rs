@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::borrowed_files::{Claimed, collect_borrowed};
+use super::claude::borrowed_files::{Claimed, collect_borrowed};
 use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, claude, parts, shelf};
 use crate::files::{file_contains, open_file, refuse_links_below};

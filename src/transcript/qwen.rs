@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::fields::Fields;
+use super::lines::line_text;
 use super::locate::{folder_character, in_projects};
-use super::record::line_text;
 use super::summary::{Ends, TranscriptSummary, title_of};
 pub use book::OpenQwen;
 pub(super) use book::QwenBooks;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
-use super::check::PERSISTED_RESULT;
+use super::claude::check::PERSISTED_RESULT;
 use super::fields::{Fields, Json, lenient_text};
 use super::rewrite::{Change, EditableRecord, Edits, Rewriter, Verdict, token};
 

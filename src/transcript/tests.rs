@@ -5,9 +5,13 @@ mod corpus;
 mod golden;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+
+use super::claude::record::{Block, Record, RecordKind, SYNTHETIC_MODEL};
+use super::claude::{Index, Selection};
+use super::lines::{Lines, line_text};
 
 /// The session that they are of.
 pub(super) const OLD: &str = "11111111-1111-4111-8111-111111111111";
@@ -35,4 +39,61 @@ pub(super) fn chain(uuid: &str, parent: &str, kind: &str, text: &str, more: &str
     format!(
         r#"{{"parentUuid":{parent},"type":"{kind}","uuid":"{uuid}","sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}}{more}}}"#
     )
+}
+
+/// A turn of one of Claude's transcripts, as tests compare it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ToldTurn {
+    pub(super) prompt: String,
+    /// What the model said, texts parted by an empty line.
+    pub(super) reply: String,
+    /// The ids of the calls of tools.
+    pub(super) calls: Vec<String>,
+}
+
+/// The turns of a branch.
+pub(super) fn told(bytes: &[u8], branch: &Selection) -> Vec<ToldTurn> {
+    let mut turns: Vec<ToldTurn> = Vec::new();
+    let mut lines = Lines::new(bytes, 0);
+    while let Some(line) = lines.next_line().expect("memory can be read") {
+        let text = line_text(line.bytes);
+        let Some(record) = Record::parse(&text).filter(|_| branch.contains(line.offset)) else {
+            continue;
+        };
+        let Some(message) = record.message() else { continue };
+        if record.is_human_prompt() {
+            turns.push(ToldTurn {
+                prompt: message.text(),
+                ..ToldTurn::default()
+            });
+            continue;
+        }
+        let header = record.header();
+        let is_filler = header.is_api_error_message || message.model.as_deref() == Some(SYNTHETIC_MODEL);
+        let Some(turn) = turns
+            .last_mut()
+            .filter(|_| header.kind == RecordKind::Assistant && !is_filler)
+        else {
+            continue;
+        };
+        let text = message.text();
+        if !turn.reply.is_empty() && !text.is_empty() {
+            turn.reply.push_str("\n\n");
+        }
+        turn.reply.push_str(&text);
+        turn.calls
+            .extend(message.blocks.into_iter().filter_map(|block| match block {
+                Block::ToolUse(call) => Some(call.id),
+                _ => None,
+            }));
+    }
+    turns
+}
+
+/// The turns of the live branch of a transcript, those before a compaction too.
+pub(super) fn told_live(path: &Path) -> Vec<ToldTurn> {
+    let bytes = fs::read(path).expect("the transcript");
+    let index = Index::read(&bytes[..]).expect("memory can be read");
+    let branch = index.select(None, true);
+    branch.map_or_else(Vec::new, |branch| told(&bytes, &branch))
 }

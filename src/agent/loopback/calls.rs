@@ -13,8 +13,8 @@ use super::agent::Agent;
 use super::session::{Prompt, Session, Settings, Stop};
 use super::wire::RpcError;
 use super::{TOKEN_VARIABLE, fork, listing, replay, report};
+use crate::transcript::claude::reading;
 use crate::transcript::locate::own_folder;
-use crate::transcript::reading;
 
 /// The only login method. It asks for nothing.
 const AUTH_METHOD: &str = "loopback-login";
@@ -176,7 +176,7 @@ fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<S
 /// is in the session's folder, as in Claude.
 fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
     let mut paths = agent.transcripts(id, cwd)?;
-    paths.retain(|path| reading::summarize(path).is_ok_and(|file| file.last_record_uuid.is_some()));
+    paths.retain(|path| reading::index(path).is_ok_and(|index| index.live_uuid().is_some()));
     let own = own_folder(&agent.root, cwd);
     let is_taken = |first: &PathBuf| paths.len() == 1 || first.parent() == Some(own.as_path());
     Ok(paths.first().filter(|first| is_taken(first)).cloned())

@@ -9,9 +9,11 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::wire::RpcError;
+use crate::transcript::claude::copy::open_lines;
+use crate::transcript::claude::reading;
 use crate::transcript::lines::text_of_same_length;
 use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, token};
-use crate::transcript::{TranscriptError, copy, reading};
+use crate::transcript::{TranscriptError, copy};
 
 /// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
 /// message id or a record's UUID.
@@ -33,14 +35,14 @@ pub(super) fn fork(
                 .last_of_message(&whole, point)
                 .unwrap_or_else(|| point.to_owned());
             let cut = index.select(Some(&last), true).ok_or_else(not_found)?;
-            if !whole.contains(cut.leaf_offset()) {
+            if !whole.contains(cut.leaf_offset) {
                 return Err(not_found());
             }
             cut
         }
     };
     let folder = source.parent().unwrap_or(Path::new("."));
-    let lines = copy::open_lines(source).map_err(RpcError::internal)?;
+    let lines = open_lines(source).map_err(RpcError::internal)?;
     copy::create_in(folder, branch_id, "fork", |writer| {
         let mut new_ids = HashMap::new();
         let copied = lines.all(writer, |line, edits| {

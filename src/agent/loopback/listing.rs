@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::report;
 use super::wire::RpcError;
+use crate::transcript::claude::record::Record;
 use crate::transcript::fields::Fields;
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::project_folders;
-use crate::transcript::record::{Record, line_text};
 
 /// How many sessions one answer contains. Each requires opening a file.
 const PAGE_SESSIONS: usize = 50;

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use super::wire::Output;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::Selection;
-use crate::transcript::lines::Lines;
-use crate::transcript::reading;
-use crate::transcript::record::{Block, Record, RecordKind, ToolUse, line_text};
+use crate::transcript::claude::reading;
+use crate::transcript::claude::record::{Block, Record, RecordKind, SYNTHETIC_MODEL, ToolUse};
+use crate::transcript::lines::{Lines, line_text};
 
 /// Replays the live branch, as far as the model sees it.
 pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(), TranscriptError> {
@@ -61,6 +61,57 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
     })
 }
 
+/// A turn of the history, as the agent recalls it.
+#[derive(Default)]
+pub(super) struct RecalledTurn {
+    pub(super) prompt: String,
+    /// What the model said, texts parted by an empty line.
+    pub(super) reply: String,
+    /// The names of the tools that it called.
+    pub(super) tools: Vec<String>,
+    /// Whether it ended in an error of the model's server.
+    pub(super) is_failed: bool,
+}
+
+/// The turns that the model sees up to the record `leaf`.
+pub(super) fn recall(path: &Path, leaf: &str) -> Result<Vec<RecalledTurn>, TranscriptError> {
+    let selection = reading::index(path)?.select(Some(leaf), false);
+    let selection = selection.ok_or_else(|| TranscriptError::RecordNotFound {
+        path: path.to_owned(),
+        uuid: leaf.to_owned(),
+    })?;
+    let mut turns: Vec<RecalledTurn> = Vec::new();
+    for_each_record(path, &selection, |record| {
+        let Some(message) = record.message() else { return };
+        if record.is_human_prompt() {
+            turns.push(RecalledTurn {
+                prompt: message.text(),
+                ..RecalledTurn::default()
+            });
+            return;
+        }
+        let header = record.header();
+        let Some(turn) = turns.last_mut().filter(|_| header.kind == RecordKind::Assistant) else {
+            return;
+        };
+        turn.is_failed = header.is_api_error_message;
+        if turn.is_failed || message.model.as_deref() == Some(SYNTHETIC_MODEL) {
+            return;
+        }
+        let text = message.text();
+        if !turn.reply.is_empty() && !text.is_empty() {
+            turn.reply.push_str("\n\n");
+        }
+        turn.reply.push_str(&text);
+        let calls = message.blocks.into_iter().filter_map(|block| match block {
+            Block::ToolUse(call) => Some(call.name),
+            _ => None,
+        });
+        turn.tools.extend(calls);
+    })?;
+    Ok(turns)
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplayedCall<'a> {
@@ -89,7 +140,7 @@ fn replay_call(output: &Output, session_id: &str, call: &ToolUse) {
 }
 
 /// Visits the records of a branch in file order.
-fn for_each_record(
+pub(super) fn for_each_record(
     path: &Path,
     selection: &Selection,
     mut visit: impl FnMut(&Record<'_>),

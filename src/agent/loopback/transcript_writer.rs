@@ -12,9 +12,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::transcript::TranscriptError;
+use crate::transcript::claude::reading;
+use crate::transcript::claude::record::SYNTHETIC_MODEL;
 use crate::transcript::locate::{file_name, locate, project_folder};
-use crate::transcript::record::SYNTHETIC_MODEL;
-use crate::transcript::{TranscriptError, reading};
 
 /// A transcript that is open for appending.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl TranscriptWriter {
             .map_err(TranscriptError::io("open", &path))?;
         let leaf = reading::index(&path)?
             .select(None, false)
-            .map(|branch| branch.leaf_uuid().to_owned());
+            .map(|branch| branch.leaf_uuid);
         let needs_newline = lacks_newline(&mut file).map_err(TranscriptError::io("read", &path))?;
         let cwd = cwd.to_string_lossy().into_owned();
         Ok(Some(Self {

@@ -14,14 +14,13 @@ use uuid::Uuid;
 
 use super::agent::Agent;
 use super::directive::{self, Directive, FailKind};
+use super::replay::recall;
 use super::report;
 use super::session::{Prompt, Session, Settings};
 use super::stream::Stream;
 use super::transcript_writer::TranscriptWriter;
 use super::wire::RpcError;
-use crate::transcript::claude::BranchOptions;
 use crate::transcript::preamble::is_preamble;
-use crate::transcript::reading;
 
 /// The name of a permission question in the transcript. As in Claude, it is a tool call, but `recall` omits it,
 /// because it did nothing.
@@ -229,26 +228,14 @@ impl Turn<'_> {
     fn recall(&self) -> io::Result<String> {
         let turns = match &self.history_leaf {
             None => Vec::new(),
-            Some(leaf) => {
-                let options = BranchOptions {
-                    until: Some(leaf.clone()),
-                    ..BranchOptions::default()
-                };
-                reading::branch(self.transcript.path(), &options)
-                    .map_err(io::Error::other)?
-                    .turns
-            }
+            Some(leaf) => recall(self.transcript.path(), leaf).map_err(io::Error::other)?,
         };
         let recalled: Vec<Value> = turns
             .iter()
-            .filter(|turn| !turn.api_error)
+            .filter(|turn| !turn.is_failed)
             .map(|turn| {
-                let tools: Vec<&str> = turn
-                    .tools
-                    .iter()
-                    .map(|tool| tool.name.as_str())
-                    .filter(|name| *name != PERMISSION_TOOL)
-                    .collect();
+                let tools = turn.tools.iter().filter(|name| *name != PERMISSION_TOOL);
+                let tools: Vec<&String> = tools.collect();
                 json!({ "user": turn.prompt, "assistant": turn.reply, "tools": tools })
             })
             .collect();

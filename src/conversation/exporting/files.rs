@@ -12,7 +12,7 @@ use crate::conversation::bundle::{is_beside, is_session_id};
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
-use crate::transcript::borrowed_files::{Claimed, collect_borrowed};
+use crate::transcript::claude::borrowed_files::{Claimed, collect_borrowed};
 use crate::transcript::parts::Part;
 use crate::transcript::shelf::Format;
 

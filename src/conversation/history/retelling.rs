@@ -4,9 +4,9 @@ use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::{CheckpointId, UpstreamId};
 
 use super::History;
+use crate::transcript::claude::record::INTERRUPTED_TEXT;
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, without_retelling};
-use crate::transcript::record::INTERRUPTED_TEXT;
 
 impl History {
     /// The session with which it ends, as far as it can be read; none when nothing can be.

@@ -14,9 +14,10 @@ use crate::conversation::bundle::{BundledSession, Manifest, Trouble};
 use crate::conversation::services::now;
 use crate::conversation::work::Progress;
 use crate::files::open_file;
+use crate::transcript::TranscriptError;
 use crate::transcript::codex::rename::Renaming;
+use crate::transcript::codex::rollouts;
 use crate::transcript::codex::{HistoryBase, read_meta};
-use crate::transcript::{TranscriptError, rollouts};
 
 /// What the rollouts of a bundle say of the files that they continue.
 ///

@@ -12,9 +12,10 @@ use memchr::memmem;
 use super::Index;
 use super::entries::Parent;
 use super::facts::{IdRef, Role};
+use crate::transcript::claude::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
-use crate::transcript::lines::{Lines, go_to};
-use crate::transcript::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL, line_text};
+use crate::transcript::lines::{Lines, go_to, line_text};
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub struct Book {
     messages: Vec<u32>,
     /// With which of the messages each turn begins.
     turns: Vec<u32>,
+    /// How often a parent is named that is not there: each time something is lost.
+    pub breaks: usize,
     /// How many records are damaged or gone.
     pub damages: u64,
     /// How many records on the branch, or on its end, are of kinds that are not known, so that what they say is not told.
@@ -92,6 +95,7 @@ impl Book {
         }
         book.messages.shrink_to_fit();
         book.turns.shrink_to_fit();
+        book.breaks = walk.breaks;
         book.damages = book.damages.max(walk.breaks as u64);
         book.unknown = walk.unknown(&index.entries, until.is_none()) as u64;
         book.cut_by_compaction = walk.cut_by_compaction;
@@ -123,6 +127,35 @@ impl Book {
     #[must_use]
     pub fn ends_torn(&self) -> bool {
         self.index.ends_torn()
+    }
+
+    /// How many of the messages are neither prompts nor results, nor written by the agent for itself: commands of the agent's
+    /// own, which a person typed as well, and their output.
+    #[must_use]
+    pub fn asides(&self) -> usize {
+        let roles = self
+            .messages
+            .iter()
+            .map(|position| self.index.entries.role(*position as usize));
+        roles.filter(|role| *role == Role::Aside).count()
+    }
+
+    /// Whether the last message is a text of the model with which its reply may have come to its end: no call, no error, and
+    /// nothing that the agent filled in.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn ends_with_reply<R: BufRead + Seek>(&self, reader: R) -> io::Result<bool> {
+        let Some(last) = self.messages.len().checked_sub(1) else {
+            return Ok(false);
+        };
+        let ends = self.line(reader, last, |position, line| {
+            let message = self.decoded(position, line)?;
+            let is_reply = message.header.kind == RecordKind::Assistant && !message.is_filler;
+            let text = line_text(line);
+            Some(is_reply && Record::parse(&text)?.turn_end() != TurnEnd::Open)
+        })?;
+        Ok(ends.unwrap_or(false))
     }
 
     /// How many messages there are.
@@ -351,7 +384,7 @@ mod tests {
             Book::read(bytes.as_bytes(), until).unwrap().unwrap().unknown
         };
         let mut lines: Vec<String> = LINES.iter().map(|line| (*line).to_owned()).collect();
-        for kind in crate::transcript::record::CHAIN_KINDS {
+        for kind in crate::transcript::claude::record::CHAIN_KINDS {
             lines[3] = record(kind, "x", "a1");
             assert_eq!(count(&lines, None), 0, "{kind}");
         }

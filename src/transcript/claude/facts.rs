@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
+use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_session_wide};
 use crate::transcript::fields::Fields;
-use crate::transcript::record::{CHAIN_KINDS, Record, is_session_wide};
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
 /// The members that the index reads.

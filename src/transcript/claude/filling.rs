@@ -39,7 +39,7 @@ impl Index {
         let mut calls = calls.into_iter().peekable();
         // Those before this record that have no place yet: mostly none.
         let mut open: Vec<(u64, Option<Reply>)> = Vec::new();
-        for offset in branch.offsets() {
+        for offset in &branch.offsets {
             let position = self.entries.at_or_behind(*offset);
             let own = self.reply(position);
             let parent = self.parent_on(branch, position);

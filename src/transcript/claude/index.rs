@@ -5,8 +5,9 @@ use std::io::{self, BufRead, Seek, SeekFrom};
 use super::entries::{Entries, Parent};
 use super::facts::{ChainFacts, INDEX, IdRef, RecordFacts, RecordId, Role};
 use super::walk::{Selection, Walk};
-use crate::transcript::lines::Lines;
-use crate::transcript::record::{Record, TurnEnd, line_text};
+use crate::transcript::claude::record::Record;
+use crate::transcript::dialect::TurnEnd;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// Where every chain record of a transcript stands and how they hang together.

@@ -2,7 +2,9 @@ use std::io::Cursor;
 
 use proptest::prelude::*;
 
+use super::book::Book;
 use super::*;
+use crate::transcript::tests::{ToldTurn, told};
 
 /// A transcript in the making: one line a call.
 #[derive(Debug, Default)]
@@ -51,11 +53,33 @@ impl Script {
             .flat_map(|line| [line.as_bytes(), b"\n"].concat())
             .collect()
     }
-    fn read(&self, options: &BranchOptions) -> Branch {
-        read_branch(Cursor::new(self.bytes()), options).expect("memory can be read")
+    fn read(&self, until: Option<&str>, follow_compaction: bool) -> Branch {
+        read(&self.bytes(), until, follow_compaction)
     }
     fn live(&self) -> Branch {
-        self.read(&BranchOptions::default())
+        self.read(None, false)
+    }
+}
+
+/// A branch as these tests look at it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Branch {
+    turns: Vec<ToldTurn>,
+    leaf_uuid: Option<String>,
+    breaks: usize,
+    cut_by_compaction: bool,
+}
+
+fn read(bytes: &[u8], until: Option<&str>, follow_compaction: bool) -> Branch {
+    let index = Index::read(bytes).expect("memory can be read");
+    let Some(branch) = index.select(until, follow_compaction) else {
+        return Branch::default();
+    };
+    Branch {
+        turns: told(bytes, &branch),
+        leaf_uuid: Some(branch.leaf_uuid.clone()),
+        breaks: branch.breaks,
+        cut_by_compaction: branch.cut_by_compaction,
     }
 }
 
@@ -86,24 +110,8 @@ fn a_turn_is_a_prompt_with_its_calls_and_its_reply() {
         .text("a3", "a2", "second")
         .line(r#"{"type":"system","uuid":"s1","parentUuid":"a3"}"#)
         .live();
-    assert_eq!(branch.total_turns, 1);
-    let turn = &branch.turns[0];
-    assert_eq!(
-        (turn.prompt.as_str(), turn.reply.as_str()),
-        ("read it", "first\n\nsecond")
-    );
-    assert_eq!((turn.prompt_uuid.as_str(), turn.last_uuid.as_str()), ("u1", "a3"));
-    assert_eq!(turn.last_message_id.as_deref(), Some("m-a3"));
-    assert_eq!(turn.at.as_deref(), Some("Tu1"));
-    assert_eq!(
-        turn.tools,
-        [ToolCall {
-            id: "t-a1".into(),
-            name: "Read".into(),
-            input_json: r#"{"of":"a1"}"#.into()
-        }]
-    );
-    assert!(turn.complete && turn.tool_started && !turn.api_error);
+    assert_eq!(said(&branch), [("read it", "first\n\nsecond")]);
+    assert_eq!(branch.turns[0].calls, ["t-a1"]);
 }
 
 #[test]
@@ -144,19 +152,11 @@ fn parallel_calls_belong_to_the_turn_although_the_chain_passes_one() {
         .result("r2", "a2")
         .text("a3", "r1", "done");
     let branch = script.live();
-    let calls: Vec<&str> = branch.turns[0]
-        .tools
-        .iter()
-        .map(|call| call.id.as_str())
-        .collect();
-    assert_eq!(calls, ["t-a1", "t-a2"]);
-    assert!(branch.turns[0].complete);
+    assert_eq!(branch.turns[0].calls, ["t-a1", "t-a2"]);
 
     let index = Index::read(&script.bytes()[..]).expect("memory can be read");
     assert_eq!(
-        index
-            .select(None, false)
-            .map(|selection| selection.offsets().len()),
+        index.select(None, false).map(|selection| selection.offsets.len()),
         Some(6),
         "both results too"
     );
@@ -173,9 +173,7 @@ fn a_record_that_stands_there_twice_is_told_once() {
         .text("a2", "u2", "2");
     assert_eq!(said(&script.live()), [("one", "1"), ("two", "2")]);
     let index = Index::read(&script.bytes()[..]).expect("memory can be read");
-    let records = index
-        .select(None, false)
-        .map(|selection| selection.offsets().len());
+    let records = index.select(None, false).map(|selection| selection.offsets.len());
     assert_eq!(records, Some(4));
 }
 
@@ -189,10 +187,7 @@ fn a_compaction_ends_the_history_unless_one_asks_for_what_was_before() {
         .prompt("u2", "s", "two")
         .text("a2", "u2", "2");
     assert_eq!(said(&script.live()), [("two", "2")]);
-    let whole = script.read(&BranchOptions {
-        follow_compaction: true,
-        ..BranchOptions::default()
-    });
+    let whole = script.read(None, true);
     assert_eq!(said(&whole), [("one", "1"), ("two", "2")]);
     assert_eq!(whole.breaks, 0);
 }
@@ -217,10 +212,7 @@ fn before_a_compaction_within_a_turn_stands_what_it_kept() {
             .text("a3", "s", "2")
             .prompt("u3", "a3", "three")
             .text("a4", "u3", "3");
-        let whole = script.read(&BranchOptions {
-            follow_compaction: true,
-            ..BranchOptions::default()
-        });
+        let whole = script.read(None, true);
         assert_eq!(
             said(&whole),
             [("one", "1"), ("two", "calling\n\n2"), ("three", "3")],
@@ -236,50 +228,32 @@ fn how_turns_end() {
     let filler = r#"{"type":"assistant","uuid":"f","parentUuid":"u","message":{"model":"<synthetic>","content":[{"type":"text","text":"No response requested."}]}}"#;
     let stopped = r#"{"type":"user","uuid":"i","parentUuid":"a","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#;
     let prompt = || Script::default().prompt("u", "", "p");
-    // (transcript, complete, api error, tool started, reply)
+    // (transcript, whether it ends with a reply, the reply)
     let table = [
-        (prompt(), false, false, false, ""),
-        (prompt().text("a", "u", "x"), true, false, false, "x"),
-        (prompt().line(error), false, true, false, ""),
-        (prompt().line(filler), false, false, false, ""),
-        (
-            prompt().text("a", "u", "part").line(stopped),
-            false,
-            false,
-            false,
-            "part",
-        ),
-        (prompt().call("a", "u", "m"), false, false, true, ""),
-        (
-            prompt().call("a", "u", "m").result("r", "a"),
-            false,
-            false,
-            true,
-            "",
-        ),
+        (prompt(), false, ""),
+        (prompt().text("a", "u", "x"), true, "x"),
+        (prompt().line(error), false, ""),
+        (prompt().line(filler), false, ""),
+        (prompt().text("a", "u", "part").line(stopped), false, "part"),
+        (prompt().call("a", "u", "m"), false, ""),
+        (prompt().call("a", "u", "m").result("r", "a"), false, ""),
         (
             prompt()
                 .call("a", "u", "m")
                 .result("r", "a")
                 .text("z", "r", "end"),
             true,
-            false,
-            true,
             "end",
         ),
     ];
-    for (number, (script, complete, api_error, tool_started, reply)) in table.into_iter().enumerate() {
-        let branch = script.live();
-        assert_eq!(branch.turns.len(), 1, "case {number}");
-        let turn = &branch.turns[0];
+    for (number, (script, ends_with_reply, reply)) in table.into_iter().enumerate() {
+        assert_eq!(said(&script.live()), [("p", reply)], "case {number}");
+        let bytes = script.bytes();
+        let book = Book::read(&bytes[..], None).expect("memory can be read");
+        let ends = book.expect("a branch").ends_with_reply(Cursor::new(&bytes));
         assert_eq!(
-            (
-                turn.complete,
-                turn.api_error,
-                turn.tool_started,
-                turn.reply.as_str()
-            ),
-            (complete, api_error, tool_started, reply),
+            ends.expect("memory can be read"),
+            ends_with_reply,
             "case {number}"
         );
     }
@@ -294,44 +268,13 @@ fn a_history_can_be_cut_at_any_record_also_on_an_abandoned_branch() {
         .text("a2", "u2", "gone")
         .prompt("u3", "a1", "two")
         .text("a3", "u3", "2");
-    let until = |uuid: &str| BranchOptions {
-        until: Some(uuid.into()),
-        ..BranchOptions::default()
-    };
-    assert_eq!(said(&script.read(&until("a1"))), [("one", "1")]);
+    assert_eq!(said(&script.read(Some("a1"), false)), [("one", "1")]);
     assert_eq!(
-        said(&script.read(&until("a2"))),
+        said(&script.read(Some("a2"), false)),
         [("one", "1"), ("abandoned", "gone")]
     );
-    let missing = read_branch(Cursor::new(script.bytes()), &until("nowhere"));
-    assert!(matches!(missing, Err(ReadError::RecordNotFound { uuid }) if uuid == "nowhere"));
-}
-
-#[test]
-fn only_the_turns_that_are_asked_for_are_read() {
-    let mut script = Script::default().prompt("u0", "", "p0").text("a0", "u0", "r0");
-    for number in 1..10 {
-        script = script
-            .prompt(
-                &format!("u{number}"),
-                &format!("a{}", number - 1),
-                &format!("p{number}"),
-            )
-            .text(
-                &format!("a{number}"),
-                &format!("u{number}"),
-                &format!("r{number}"),
-            );
-    }
-    let last = |count| {
-        script.read(&BranchOptions {
-            last_turns: Some(count),
-            ..BranchOptions::default()
-        })
-    };
-    assert_eq!(said(&last(2)), [("p8", "r8"), ("p9", "r9")]);
-    assert_eq!(last(0).turns, []);
-    assert_eq!((last(0).total_turns, last(100).turns.len()), (10, 10));
+    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
+    assert_eq!(index.select(Some("nowhere"), false), None);
 }
 
 #[test]
@@ -346,7 +289,7 @@ fn damage_around_the_records_is_harmless() {
         .line(r#"{"type":"not known yet","more":[1,2,3]}"#);
     let mut bytes = script.bytes();
     bytes.extend_from_slice(br#"{"type":"user","uuid":"u2","parentUuid":"a1","mess"#);
-    let branch = read_branch(Cursor::new(&bytes), &BranchOptions::default()).expect("memory can be read");
+    let branch = read(&bytes, None, false);
     assert_eq!(said(&branch), [("one", "1")]);
     let index = Index::read(&bytes[..]).expect("memory can be read");
     assert!(index.ends_torn());
@@ -360,7 +303,7 @@ fn a_whole_record_counts_without_its_newline() {
         .text("a1", "u1", "1")
         .bytes();
     assert_eq!(bytes.pop(), Some(b'\n'));
-    let branch = read_branch(Cursor::new(&bytes), &BranchOptions::default()).expect("memory can be read");
+    let branch = read(&bytes, None, false);
     assert_eq!(said(&branch), [("one", "1")]);
 }
 
@@ -500,8 +443,7 @@ fn what_was_noted_before_a_compaction_counts_no_longer() {
             .prompt("u2", "b", "two")
             .text("a2", "u2", "2")
             .mark(behind);
-        let options = BranchOptions::default();
-        let branch = script.read(&options);
+        let branch = script.live();
         branch
             .turns
             .into_iter()
@@ -569,6 +511,7 @@ proptest! {
     /// Nothing in a file can make reading fail.
     #[test]
     fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        prop_assert!(read_branch(Cursor::new(bytes), &BranchOptions::default()).is_ok());
+        let index = Index::read(&bytes[..]);
+        prop_assert!(index.is_ok_and(|index| index.select(None, false).is_none_or(|branch| branch.breaks <= index.records())));
     }
 }

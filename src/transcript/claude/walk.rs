@@ -8,16 +8,23 @@ use super::facts::Role;
 /// The records of one branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    offsets: Vec<u64>,
-    prompt_offsets: Vec<u64>,
-    leaf_offset: u64,
-    leaf_uuid: String,
-    asides: usize,
-    cut_by_compaction: bool,
-    breaks: usize,
-    left_offset: Option<u64>,
+    /// Where its records begin, ascending.
+    pub offsets: Vec<u64>,
+    /// Where its prompts begin, ascending.
+    pub prompt_offsets: Vec<u64>,
+    /// Where its last record begins.
+    pub leaf_offset: u64,
+    /// The uuid of its last record.
+    pub leaf_uuid: String,
+    /// Whether it begins with a compaction whose past is not in this file.
+    pub cut_by_compaction: bool,
+    /// How often a parent is named that is not there: each time something is lost.
+    pub breaks: usize,
+    /// Where the record begins whose parents break off, so that it and the newest messages behind it are left out.
+    pub left_offset: Option<u64>,
+    /// The newest branch that is left aside with messages behind this one's end, though nothing in it is broken.
+    pub newer: Option<NewerBranch>,
     joins: Vec<Join>,
-    newer: Option<NewerBranch>,
 }
 
 /// A record whose parent is not there, or closes a circle, and what stands before it on the branch instead.
@@ -293,21 +300,13 @@ impl Selection {
                 parent: before.map(|before| entries.id(before).text()),
             })
             .collect();
-        let of_role = |role| {
-            walk.positions()
-                .filter(move |position| entries.role(*position) == role)
-        };
+        let is_prompt = |position: &usize| entries.role(*position) == Role::Prompt;
+        let offset = |position| entries.offset(position);
         Self {
-            offsets: walk
-                .positions()
-                .map(|position| entries.offset(position))
-                .collect(),
-            prompt_offsets: of_role(Role::Prompt)
-                .map(|position| entries.offset(position))
-                .collect(),
+            offsets: walk.positions().map(offset).collect(),
+            prompt_offsets: walk.positions().filter(is_prompt).map(offset).collect(),
             leaf_offset: entries.offset(walk.leaf),
             leaf_uuid: entries.id(walk.leaf).text(),
-            asides: of_role(Role::Aside).count(),
             cut_by_compaction: walk.cut_by_compaction,
             breaks: walk.breaks,
             left_offset: walk.left.map(|left| entries.offset(left)),
@@ -316,76 +315,15 @@ impl Selection {
         }
     }
 
-    /// Where the branch's records begin, ascending.
-    #[must_use]
-    pub fn offsets(&self) -> &[u64] {
-        &self.offsets
-    }
-
-    /// Where its prompts begin, ascending.
-    #[must_use]
-    pub fn prompt_offsets(&self) -> &[u64] {
-        &self.prompt_offsets
-    }
-
-    /// Where its last record begins.
-    #[must_use]
-    pub fn leaf_offset(&self) -> u64 {
-        self.leaf_offset
-    }
-
-    /// The uuid of its last record.
-    #[must_use]
-    pub fn leaf_uuid(&self) -> &str {
-        &self.leaf_uuid
-    }
-
-    /// How many commands of the agent's own, and their output, are on it.
-    #[must_use]
-    pub fn asides(&self) -> usize {
-        self.asides
-    }
-
-    /// Whether it begins with a compaction whose past is not in this file.
-    #[must_use]
-    pub fn cut_by_compaction(&self) -> bool {
-        self.cut_by_compaction
-    }
-
-    /// How often a parent is named that is not there: each time something is lost.
-    #[must_use]
-    pub fn breaks(&self) -> usize {
-        self.breaks
-    }
-
-    /// Where the record begins whose parents break off, so that it and the newest messages behind it are left out.
-    #[must_use]
-    pub fn left_offset(&self) -> Option<u64> {
-        self.left_offset
-    }
-
     /// Where the record that begins at this place goes on with another one than its parent.
     pub(in crate::transcript) fn join_at(&self, offset: u64) -> Option<&Join> {
         let place = self.joins.binary_search_by_key(&offset, |join| join.offset);
         self.joins.get(place.ok()?)
     }
 
-    /// The newest branch that is left aside with messages behind this one's end, though nothing in it is broken.
-    #[must_use]
-    pub fn newer(&self) -> Option<NewerBranch> {
-        self.newer
-    }
-
     /// Whether the record that begins at `offset` is on the branch.
     #[must_use]
     pub fn contains(&self, offset: u64) -> bool {
         self.offsets.binary_search(&offset).is_ok()
-    }
-
-    /// Where the last `count` turns begin, or all; none when there is no turn or none is wanted.
-    #[must_use]
-    pub fn start_of_last_turns(&self, count: Option<usize>) -> Option<u64> {
-        let skipped = count.map_or(0, |count| self.prompt_offsets.len().saturating_sub(count));
-        self.prompt_offsets.get(skipped).copied()
     }
 }

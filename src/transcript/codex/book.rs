@@ -17,9 +17,8 @@ use super::facts::{LineFacts, LineRole, MEMBERS};
 pub use super::history_end::HistoryEnd;
 use super::item;
 use super::line::{Meta, RolloutLine};
-use crate::transcript::lines::{Lines, go_to};
+use crate::transcript::lines::{Lines, go_to, line_text};
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::record::line_text;
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
 /// Where one message stands.

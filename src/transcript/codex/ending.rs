@@ -2,7 +2,7 @@
 
 use super::item::is_prompt;
 use super::line::{LineKind, RolloutLine};
-use crate::transcript::record::line_text;
+use crate::transcript::lines::line_text;
 use crate::transcript::summary::Ends;
 
 /// What a rollout says of its last turn.

@@ -174,35 +174,6 @@ fn a_long_file_is_read_in_two_halves_and_is_the_same() {
 }
 
 #[test]
-fn a_branch_is_what_it_is_where_all_is_read() {
-    let lines = [
-        prompt("u1", ""),
-        reply("a1", "u1", DONE),
-        prompt("u2", "a1"),
-        reply("a2", "u2", DONE),
-        prompt("u3", "gone"),
-        "{\"torn".to_owned(),
-    ];
-    let place = Place::new(&lines.concat());
-    let library = Library::default();
-    for (until, last_turns) in [
-        (None, None),
-        (None, Some(1)),
-        (Some("a1"), None),
-        (Some("x"), None),
-    ] {
-        let options = BranchOptions {
-            until: until.map(str::to_owned),
-            follow_compaction: true,
-            last_turns,
-        };
-        let ours = library.branch(&place.path, &options);
-        let whole = crate::transcript::reading::branch(&place.path, &options);
-        assert_eq!(ours.ok(), whole.ok(), "{options:?}");
-    }
-}
-
-#[test]
 fn only_files_are_read() {
     let library = Library::default();
     let folder = tempfile::tempdir().expect("a folder");

@@ -15,6 +15,7 @@ use super::record::{Kind, given_title};
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::cache::Cache;
+use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, INNER_LIMIT};
 use crate::transcript::library::{Identity, tail_hash};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
@@ -23,7 +24,6 @@ use crate::transcript::meter::Metered;
 use crate::transcript::opened::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::reading::READ_BYTES;
-use crate::transcript::record::TurnEnd;
 
 /// How many bytes of indexes are kept: a record takes about a hundred, so this is some hundred thousand turns.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;

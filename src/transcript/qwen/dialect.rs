@@ -11,15 +11,13 @@ use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
-    open_first,
+    Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
+    TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::reading;
-use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts::MissingSource;
 use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Qwen Code writes them.

@@ -15,11 +15,10 @@ use super::{Qwen, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::{Dialect, Home};
+use crate::transcript::dialect::{Dialect, Home, TurnEnd};
 use crate::transcript::library::Library;
 use crate::transcript::message::{Part, Sort, Speaker};
 use crate::transcript::opened::{Loss, Opened};
-use crate::transcript::record::TurnEnd;
 use crate::transcript::shelf::{Format, Shelf};
 use crate::transcript::summary::Ends;
 

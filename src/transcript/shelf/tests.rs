@@ -217,7 +217,7 @@ fn a_rollout_is_listed_by_the_id_by_which_it_is_found() {
     );
     let shelf = scanned(folder.path(), Format::Codex);
     assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
-    let found = crate::transcript::rollouts::locate(folder.path(), CODEX_ID).expect("a search");
+    let found = crate::transcript::codex::rollouts::locate(folder.path(), CODEX_ID).expect("a search");
     assert_eq!(found.len(), 1);
 }
 

@@ -13,15 +13,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::transcript::claude::BranchOptions;
+use crate::transcript::claude::book::Book;
+use crate::transcript::claude::record::Record;
+use crate::transcript::claude::{copy, reading, summary};
+use crate::transcript::codex::{self, rollouts};
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::message::{Part, Sort, TranscriptMessage};
-use crate::transcript::record::{Record, line_text};
 use crate::transcript::shelf::Format;
-use crate::transcript::summary::{self, Ends, TranscriptSummary};
-use crate::transcript::{codex, copy, reading, rollouts};
+use crate::transcript::summary::{Ends, TranscriptSummary};
+use crate::transcript::tests::told_live;
 use bridge_protocol::check::FindingKind;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -390,7 +392,7 @@ fn what_claude_wrote_is_read_as_pinned() {
     for one in CLAUDE {
         let (_folder, path) = placed(&bytes("claude", one.name), one.upstream_id);
         let content = fs::read(&path).unwrap();
-        let told = summary::claude(Ends {
+        let told = summary::summary(Ends {
             head: &content,
             tail: b"",
         });
@@ -405,20 +407,16 @@ fn what_claude_wrote_is_read_as_pinned() {
         assert_eq!(told, expected, "{}", one.name);
         assert!(told.last_at.is_some(), "{}", one.name);
 
-        let options = BranchOptions {
-            follow_compaction: true,
-            ..BranchOptions::default()
-        };
-        let branch = reading::branch(&path, &options).unwrap();
-        let turns: Vec<(&str, usize)> = branch
-            .turns
+        let told = told_live(&path);
+        let turns: Vec<(&str, usize)> = told
             .iter()
-            .map(|turn| (turn.prompt.as_str(), turn.tools.len()))
+            .map(|turn| (turn.prompt.as_str(), turn.calls.len()))
             .collect();
         assert_eq!(turns, one.turns, "{}", one.name);
-        assert_eq!(branch.turns.last().unwrap().reply, one.reply, "{}", one.name);
+        assert_eq!(told.last().unwrap().reply, one.reply, "{}", one.name);
+        let book = Book::read(&content[..], None).unwrap().unwrap();
         assert_eq!(
-            (branch.asides, branch.breaks, branch.ends_torn),
+            (book.asides(), book.breaks, book.ends_torn()),
             (one.asides, 0, false),
             "{}",
             one.name
@@ -516,8 +514,8 @@ fn a_copy_is_the_same_and_one_under_a_new_id_differs_in_nothing_else() {
                 one.name
             );
             assert_eq!(records(&renamed).len(), records(content).len());
-            let turns = |path: &Path| reading::turns(path, None).unwrap();
-            assert_eq!(turns(&other.path().join(format!("{NEW_ID}.jsonl"))), turns(&path));
+            let copy = other.path().join(format!("{NEW_ID}.jsonl"));
+            assert_eq!(told_live(&copy), told_live(&path));
         }
     }
 }

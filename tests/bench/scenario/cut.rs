@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use session_bridge::transcript::cut::cut;
+use session_bridge::transcript::claude::cut::cut;
 use session_bridge::transcript::library::Library;
 
 use crate::Outcome;

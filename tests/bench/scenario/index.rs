@@ -8,10 +8,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use session_bridge::transcript::checkpoint::{CheckpointRef, MessageRef};
+use session_bridge::transcript::claude::reading;
 use session_bridge::transcript::codex::rollout_name;
+use session_bridge::transcript::codex::rollouts::{self, OpenRollout, RolloutBooks};
 use session_bridge::transcript::library::Library;
-use session_bridge::transcript::reading;
-use session_bridge::transcript::rollouts::{self, OpenRollout, RolloutBooks};
 
 use crate::Outcome;
 use crate::daemon::{Home, own_peak_mb};

@@ -10,8 +10,7 @@ use super::super::Registry;
 use super::files::{Met, Seen};
 use super::in_store;
 use crate::store::ConversationRecord;
-use crate::transcript::dialect::TranscriptState;
-use crate::transcript::record::TurnEnd;
+use crate::transcript::dialect::{TranscriptState, TurnEnd};
 use crate::transcript::shelf::Format;
 
 /// A transcript that changed.

@@ -230,10 +230,10 @@ proptest! {
         let index = Index::read(text.as_bytes()).expect("memory can be read");
         let selection = index.select(until.map(spoken).as_deref(), follow);
         let found = selection.as_ref().map(|selection| Expected {
-            lines: selection.offsets().iter().map(|offset| starts.binary_search(offset).expect("a line")).collect(),
-            leaf: selection.leaf_uuid().to_owned(),
-            cut_by_compaction: selection.cut_by_compaction(),
-            breaks: selection.breaks(),
+            lines: selection.offsets.iter().map(|offset| starts.binary_search(offset).expect("a line")).collect(),
+            leaf: selection.leaf_uuid.clone(),
+            cut_by_compaction: selection.cut_by_compaction,
+            breaks: selection.breaks,
         });
         prop_assert_eq!(found, expected(&records, until, follow));
 

@@ -10,12 +10,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::HOME;
+use crate::transcript::TranscriptError;
+use crate::transcript::claude::reading;
+use crate::transcript::codex::rollouts;
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::Opened;
 use crate::transcript::shelf::{Format, Shelf};
-use crate::transcript::{TranscriptError, reading, rollouts};
 use bridge_protocol::check::FindingKind;
 use proptest::prelude::*;
 use proptest::sample::Index;

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::transcript::claude::reading;
 use crate::transcript::claude::{Index, Selection};
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
-use crate::transcript::reading;
 use crate::transcript::relocate::{Relocation, relocate};
 use crate::transcript::shelf::Format;
 
@@ -41,10 +41,10 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
     if branch.contains(offset) {
         flags.push("branch".to_owned());
     }
-    if branch.prompt_offsets().contains(&offset) {
+    if branch.prompt_offsets.contains(&offset) {
         flags.push("prompt".to_owned());
     }
-    if branch.leaf_offset() == offset {
+    if branch.leaf_offset == offset {
         flags.push("leaf".to_owned());
     }
     if let Some(join) = branch.join_at(offset) {

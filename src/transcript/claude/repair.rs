@@ -16,15 +16,17 @@ use bridge_protocol::check::{FindingKind, Repairs};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::TranscriptError;
-use super::check::{hash_of, unanswered};
-use super::claude::{FillPositions, Index, Selection};
-use super::copy::{changed, edit_session, open_lines, session_of, with_files};
-use super::fields::{Fields, Json};
-use super::lines::{text_of_same_length, trimmed};
-use super::reading;
-use super::rewrite::{EditableRecord, Edits, Line, Verdict, token};
+use super::check::unanswered;
+use super::copy::{changed, edit_session, open_lines, with_files};
 use super::side_files::SideFiles;
+use super::{FillPositions, Index, Selection};
+use crate::transcript::TranscriptError;
+use crate::transcript::check::hash_of;
+use crate::transcript::copy::session_of;
+use crate::transcript::fields::{Fields, Json};
+use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::reading;
+use crate::transcript::rewrite::{EditableRecord, Edits, Line, Verdict, token};
 
 /// What the agent tells the model in place of a tool's result that it has not recorded.
 pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
@@ -88,7 +90,7 @@ pub fn repair(
         let mut repairer = Repairer {
             index,
             branch,
-            left: branch.offsets().iter().copied().peekable(),
+            left: branch.offsets.iter().copied().peekable(),
             behind: index.fill_positions(branch, unanswered.keys().copied()),
             unanswered,
             filled_in: BTreeMap::new(),

@@ -23,13 +23,14 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use uuid::{Builder, Uuid};
 
-use super::TranscriptError;
-use super::claude::{Index, Selection};
-use super::copy::{self, changed, edit_session, open_lines, session_of};
-use super::fields::{Fields, Json, lenient_text};
-use super::lines::text_of_same_length;
-use super::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
+use super::copy::{changed, edit_session, open_lines, with_files};
 use super::side_files::SideFiles;
+use crate::transcript::TranscriptError;
+use crate::transcript::claude::{Index, Selection};
+use crate::transcript::copy::{remove_unfinished_files, session_of};
+use crate::transcript::fields::{Fields, Json, lenient_text};
+use crate::transcript::lines::text_of_same_length;
+use crate::transcript::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
 use members::Members;
 
 /// Records without a parent that do not come along: see above.
@@ -101,7 +102,7 @@ fn cut_lines<R: BufRead + Seek>(
                 path: source.to_owned(),
                 uuid: last_uuid.to_owned(),
             })?;
-    copy::with_files("cut", source, folder, new_id, |files, writer| {
+    with_files("cut", source, folder, new_id, |files, writer| {
         let old_id = session_of(source);
         let mut cutter = Cutter {
             index,
@@ -125,7 +126,7 @@ fn cut_lines<R: BufRead + Seek>(
 /// [`TranscriptError::Io`].
 pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
     // A kill may have left it.
-    copy::remove_unfinished_files(transcript)?;
+    remove_unfinished_files(transcript)?;
     let folder = transcript.parent().unwrap_or(Path::new(""));
     let mut files = SideFiles::new(transcript, folder, session_of(transcript));
     let looked = open_lines(transcript)?.all(&mut io::sink(), |line, edits| {
@@ -181,9 +182,9 @@ struct Cutter<'a, 'b> {
 
 impl Cutter<'_, '_> {
     fn write<R: BufRead + Seek>(&mut self, mut lines: Rewriter<R>, writer: &mut dyn Write) -> io::Result<()> {
-        let mut on_branch = self.branch.offsets().iter().copied().peekable();
+        let mut on_branch = self.branch.offsets.iter().copied().peekable();
         // Mostly the leaf; parents may have been written late.
-        let last = self.branch.offsets().last().copied().unwrap_or_default();
+        let last = self.branch.offsets.last().copied().unwrap_or_default();
         let mut behind = self.index.session_wide_behind(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
@@ -217,7 +218,7 @@ impl Cutter<'_, '_> {
     /// Edits a line that is not on the branch. Whether it comes along.
     fn edit_beside(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
         // Behind the end of the branch only what is about the session as a whole counts.
-        let leaf = self.branch.leaf_offset();
+        let leaf = self.branch.leaf_offset;
         let is_wide = |offset| self.index.session_wide_behind(leaf).binary_search(offset).is_ok();
         if line.offset > leaf && !is_wide(&line.offset) {
             return false;

@@ -12,11 +12,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::MissingSource;
 use crate::files::{open_file, open_with_metadata};
 use crate::transcript::cache::Cache;
 use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
 use crate::transcript::codex::rollout_name;
+use crate::transcript::dialect::MissingSource;
 use crate::transcript::library::{Identity, tail_hash};
 
 /// How much is kept, in bytes: the book of a rollout of a gigabyte takes some 10 MB, and few are that large.

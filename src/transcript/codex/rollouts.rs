@@ -16,17 +16,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::TranscriptError;
-use super::check::Report;
-use super::codex::book::{Book, BookBuilder, Growth, HistoryEnd};
-use super::codex::{self, LastTurn, check};
-use super::codex::{HistoryBase, Meta, read_meta};
-use super::locate::file_name;
-use super::message::TranscriptMessage;
-use super::opened::{self, Loss, OpenTranscript};
-use super::origin::{ForkedFrom, Origin};
-use super::summary::END_BYTES;
 use crate::files::open_with_metadata;
+use crate::transcript::TranscriptError;
+use crate::transcript::check::Report;
+use crate::transcript::codex::book::{Book, BookBuilder, Growth, HistoryEnd};
+use crate::transcript::codex::{self, LastTurn, check};
+use crate::transcript::codex::{HistoryBase, Meta, read_meta};
+use crate::transcript::dialect::{HistoryFiles, MissingSource};
+use crate::transcript::locate::file_name;
+use crate::transcript::message::TranscriptMessage;
+use crate::transcript::opened::{self, Loss, OpenTranscript};
+use crate::transcript::origin::{ForkedFrom, Origin};
+use crate::transcript::summary::END_BYTES;
 use kept::{Currency, Key, Volume};
 use text::Text;
 use tree::Tree;
@@ -74,18 +75,6 @@ pub fn find(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> 
     file_name(upstream_id)?;
     Tree::walk(root).find(upstream_id)
 }
-
-/// A file of which the beginning of a history is missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingSource {
-    /// The session that is not there.
-    pub upstream_id: String,
-    /// What is wrong with it.
-    pub detail: String,
-}
-
-/// Sessions and their files, and what is missing before them.
-pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 
 /// One file of a history.
 struct Source {

@@ -9,12 +9,14 @@ use std::fs;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::TranscriptError;
-use super::check::{SideFile, named_files, quoted};
-use super::meter::Metered;
-use super::parts::{FILE_LIMIT, Part, side_part};
-use super::reading::{READ_BYTES, Subagents};
-use super::relocate::result_name;
+use super::check::{SideFile, named_files};
+use super::reading::Subagents;
+use crate::transcript::TranscriptError;
+use crate::transcript::check::quoted;
+use crate::transcript::meter::Metered;
+use crate::transcript::parts::{FILE_LIMIT, Part, side_part};
+use crate::transcript::reading::READ_BYTES;
+use crate::transcript::relocate::result_name;
 
 /// How many of the files that are not there are told by name; more of them say nothing more.
 const NAMED_LIMIT: usize = 5;

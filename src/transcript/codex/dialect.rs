@@ -12,18 +12,17 @@ use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::codex::rollouts::{self, Extent, OpenRollout};
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
-    turns_in_words,
+    Abilities, Dialect, HistoryFiles, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
+    SessionParts, TranscriptState, TurnEnd, turns_in_words,
 };
 use crate::transcript::library::Library;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
-use crate::transcript::record::TurnEnd;
-use crate::transcript::rollouts::{self, Extent, HistoryFiles, MissingSource, OpenRollout};
 use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// As Codex writes them.
@@ -152,9 +151,9 @@ impl Dialect for Codex {
     ) -> Result<RepairedCopy, TranscriptError> {
         // Before there is a copy, which an error would leave behind. The copy has the same turns.
         let turns = rollouts::origin(session.home.root, session.id)?.turns as u64;
-        let made = rollouts::repair::repair(source, session.id, &new.path, &new.id)?;
+        let repairs = rollouts::repair::repair(source, session.id, &new.path, &new.id)?;
         Ok(RepairedCopy {
-            repairs: made.repairs,
+            repairs,
             last_uuid: None,
             turns,
             is_whole: true,

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 use crate::files::durable::tests::Disk;
-use crate::transcript::reading::{self, turns};
-use crate::transcript::tests::{self, NEW, OLD};
+use crate::transcript::claude::reading;
+use crate::transcript::tests::{self, NEW, OLD, told_live};
 
 mod files;
 
@@ -100,7 +100,7 @@ fn a_cut_holds_its_branch_and_what_is_beside_it() {
     ];
     assert_eq!(copied, expected);
     assert!(copied.iter().all(|record| record["uuid"] != "t1"));
-    let prompts = turns(&copy, None).expect("turns");
+    let prompts = told_live(&copy);
     let prompts: Vec<&str> = prompts.iter().map(|turn| turn.prompt.as_str()).collect();
     assert_eq!(prompts, ["one", "two"]);
     assert_eq!(fs::read(&source).expect("the source"), before);
@@ -151,7 +151,7 @@ fn a_cut_joins_what_is_broken() {
     let copy = cut_at(&source, NEW, "a2");
     let live = reading::index(&copy).expect("an index").select(None, true);
     let live = live.expect("a branch");
-    assert_eq!((live.prompt_offsets().len(), live.breaks()), (2, 0));
+    assert_eq!((live.prompt_offsets.len(), live.breaks), (2, 0));
     let copied = records(&copy);
     let new = uuids(&copied);
     assert_eq!(copied[2]["parentUuid"], new["a1"].as_str());
@@ -229,7 +229,7 @@ fn what_the_agent_wrote_for_itself_before_the_next_prompt_comes_along() {
         let branch = reading::index(&source)
             .expect("an index")
             .select(Some("a1"), true);
-        assert_eq!(branch.expect("a branch").offsets().len(), 2);
+        assert_eq!(branch.expect("a branch").offsets.len(), 2);
     }
 }
 

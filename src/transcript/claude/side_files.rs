@@ -11,12 +11,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::durable::{self, NewFile, sync_folder, unfinished};
-use crate::transcript::borrowed_files::{Claimed, is_within, result};
-use crate::transcript::check::{SideFile, named_files};
+use crate::transcript::claude::borrowed_files::{Claimed, is_within, result};
+use crate::transcript::claude::check::{SideFile, named_files};
+use crate::transcript::claude::reading::Subagents;
 use crate::transcript::copy::FILES;
 use crate::transcript::lines::text_of_same_length;
 use crate::transcript::parts::{self, Part, is_lines, side_part};
-use crate::transcript::reading::Subagents;
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
 use crate::transcript::rewrite::{EditableRecord, Edits};
 

@@ -4,8 +4,8 @@
 //! of another type than expected is kept or passed over, and a garbage line is a value, not an error. Pure;
 //! knows nothing of how records make a history (see `claude`).
 
-use super::fields::{Fields, Json};
-use super::lines::trimmed;
+use crate::transcript::dialect::TurnEnd;
+use crate::transcript::fields::{Fields, Json};
 
 /// The kinds of records that hold messages, and all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,18 +96,6 @@ pub struct ToolUse {
     pub input_json: String,
 }
 
-/// Whether a turn is over with a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnEnd {
-    /// More is to come.
-    Open,
-    /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
-    /// when a call follows, some leave it so at the end of a turn too. Where the model was stopped they may have it go on.
-    Ambiguous,
-    /// Nothing is to come.
-    Over,
-}
-
 /// A record whose members can still be asked for.
 #[derive(Debug)]
 pub struct Record<'a> {
@@ -150,12 +138,6 @@ pub(super) const CHAIN_KINDS: [&str; 6] = [
 
 /// Beginnings of commands of the agent's own, and of what they put out.
 const ASIDES: [&str; 2] = ["<command-", "<local-command-"];
-
-/// The text of a line for [`Record::parse`], with bytes that are not UTF-8 replaced.
-#[must_use]
-pub fn line_text(line: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(trimmed(line))
-}
 
 impl<'a> Record<'a> {
     /// The record that `text` is, or nothing when it is not a JSON object.

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 use jiff::Timestamp;
 
-use super::turns_in_words as words;
 use crate::transcript::TranscriptError;
-use crate::transcript::claude::BranchOptions;
+use crate::transcript::dialect::turns_in_words as words;
 use crate::transcript::library::{Identity, Library};
 use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::origin::Origin;
@@ -152,14 +151,7 @@ fn rank(library: &Library, path: &Path) -> (usize, Option<Timestamp>) {
 
 /// How many turns a copy has on its live branch, those before a compaction too; 0 where it cannot be read.
 fn turns(library: &Library, path: &Path) -> usize {
-    let counted = BranchOptions {
-        follow_compaction: true,
-        last_turns: Some(0),
-        ..BranchOptions::default()
-    };
-    library
-        .branch(path, &counted)
-        .map_or(0, |branch| branch.total_turns)
+    library.open(path, None).map_or(0, |open| open.book.turns())
 }
 
 #[cfg(test)]

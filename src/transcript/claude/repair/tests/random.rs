@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::transcript::tests::told_live;
 
 /// A kind of damage to a line.
 #[derive(Debug, Clone, Copy)]
@@ -126,8 +127,7 @@ proptest! {
         }
         // As the history is told, of which a result that was filled in is no part.
         let told = |path: &Path| -> Vec<(String, String)> {
-            let turns = reading::turns(path, None).expect("turns");
-            turns.into_iter().map(|turn| (turn.prompt, turn.reply)).collect()
+            told_live(path).into_iter().map(|turn| (turn.prompt, turn.reply)).collect()
         };
         let (before, after) = (told(&source), told(&made.path));
         let mut rest = after.iter();

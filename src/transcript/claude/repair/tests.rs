@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::files::durable::tests::Disk;
+use crate::transcript::claude::reading;
 
 mod random;
 
@@ -44,7 +45,7 @@ fn joined(lines: &[String]) -> (usize, usize) {
     let joined = read.select_joined().expect("a branch");
     let copy = repair(&source, &read, &joined, folder.path(), NEW).expect("a copy");
     let live = index(&copy.path).select(None, true).expect("a branch");
-    (live.prompt_offsets().len(), live.breaks())
+    (live.prompt_offsets.len(), live.breaks)
 }
 
 #[test]
@@ -64,13 +65,13 @@ fn a_branch_without_some_of_its_parents_is_whole_in_its_copy() {
     let read = index(&source);
     // The agent goes on from the place that it noted.
     let live = read.select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks()), ("a1", 1));
+    assert_eq!((live.leaf_uuid.as_str(), live.breaks), ("a1", 1));
     let joined = read.select_joined().expect("a branch");
-    assert_eq!(joined.leaf_uuid(), "u3");
+    assert_eq!(joined.leaf_uuid.as_str(), "u3");
     let copy = repair(&source, &read, &joined, folder.path(), NEW).expect("a copy");
     let live = index(&copy.path).select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks()), ("u3", 0));
-    assert_eq!(live.prompt_offsets().len(), 3);
+    assert_eq!((live.leaf_uuid.as_str(), live.breaks), ("u3", 0));
+    assert_eq!(live.prompt_offsets.len(), 3);
     let expected = [
         lines[0].replace(OLD, NEW),
         lines[1].replace(OLD, NEW),
@@ -122,7 +123,7 @@ fn a_branch_that_was_left_is_not_brought_back_by_a_repair() {
     let (_folder, source) = transcript((lines.join("\n") + "\n").as_bytes());
     let read = index(&source);
     let live = read.select(None, true).expect("a branch");
-    assert_eq!((live.leaf_uuid(), live.breaks() > 0), ("b2", true));
+    assert_eq!((live.leaf_uuid.as_str(), live.breaks > 0), ("b2", true));
     assert_eq!(read.select_joined(), None);
 }
 
@@ -347,7 +348,7 @@ fn results_are_filled_in_wherever_the_call_stands() {
         let text: Vec<String> = copy.records.iter().map(Value::to_string).collect();
         fs::write(&path, text.join("\n") + "\n").expect("a file");
         let live = index(&path).select(None, true).expect("a branch");
-        assert_eq!(live.offsets().len(), copy.records.len(), "{what}");
+        assert_eq!(live.offsets.len(), copy.records.len(), "{what}");
         drop(folder);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::transcript::summary::TITLE_CHARS;
 
 const PROMPT: &str = r#"{"type":"user","uuid":"u1","parentUuid":null,"cwd":"/home/u/project","timestamp":"2026-11-03T12:00:00.000Z","origin":{"kind":"human"},"message":{"content":"\n  Mend the build \nand say how"}}"#;
 const REPLY: &str = r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","cwd":"/home/u/moved","timestamp":"2026-11-03T12:00:05.000Z","message":{"content":"done"}}"#;
@@ -9,7 +10,7 @@ const AI: &str = r#"{"type":"ai-title","aiTitle":"Mend the parser","sessionId":"
 
 fn whole(lines: &[&str]) -> TranscriptSummary {
     let text = lines.join("\n") + "\n";
-    claude(Ends {
+    summary(Ends {
         head: text.as_bytes(),
         tail: b"",
     })
@@ -104,7 +105,7 @@ fn what_cannot_be_read_is_passed_over() {
         head: torn_at_end.as_bytes(),
         tail: b"",
     };
-    assert_eq!(claude(ends).cwd.as_deref(), Some("/home/u/moved"));
+    assert_eq!(summary(ends).cwd.as_deref(), Some("/home/u/moved"));
 }
 
 /// Between the ends lies what was not read, so that either of them may hold half a line.
@@ -112,7 +113,7 @@ fn what_cannot_be_read_is_passed_over() {
 fn halves_of_lines_at_the_gap_are_passed_over() {
     let head = format!("{PROMPT}\n{}", &REPLY[..50]);
     let tail = format!("{}\n{REPLY}\n", &SIDE[30..]);
-    let summary = claude(Ends {
+    let summary = summary(Ends {
         head: head.as_bytes(),
         tail: tail.as_bytes(),
     });

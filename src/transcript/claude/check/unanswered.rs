@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufRead};
 
-use super::Item;
 use super::facts::{CHECK, MessageFacts};
+use crate::transcript::check::Item;
 use crate::transcript::claude::Selection;
-use crate::transcript::record::Record;
+use crate::transcript::claude::record::Record;
 use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// The calls of a branch that have no result on it: hashes of their ids, by where the records begin that make them. None where
@@ -14,7 +14,7 @@ use crate::transcript::scan::{PrunedLines, Scanned};
 ///
 /// # Errors
 /// What the reader answers.
-pub(in crate::transcript) fn unanswered(
+pub(in crate::transcript::claude) fn unanswered(
     reader: impl BufRead,
     branch: &Selection,
 ) -> io::Result<BTreeMap<u64, Vec<u64>>> {

@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::title_of;
-use crate::transcript::record::{Block, INTERRUPTED_TEXT, Message, Record, RecordHeader, RecordKind};
+use crate::transcript::claude::record::{Block, INTERRUPTED_TEXT, Message, Record, RecordHeader, RecordKind};
+use crate::transcript::summary::title_of;
 
 /// What stands in front of a text that was pasted, up to the four characters of its id.
 const PASTE_BEGIN: &str = "<pasted_content id=\"";

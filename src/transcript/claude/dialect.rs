@@ -4,32 +4,30 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
-use super::copies;
+use super::summary::summary;
+use super::{copies, copy, cut, reading, repair};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::claude::BranchOptions;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, NewSession, RepairedCopy, Session, SessionParts, TranscriptState,
-    open_first,
+    Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
+    TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
-use crate::transcript::lines::Lines;
+use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::on_disk::OnDisk;
 use crate::transcript::opened::Opened;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::{self, Parts, parts};
-use crate::transcript::record::{TurnEnd, line_text};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
-use crate::transcript::rollouts::MissingSource;
-use crate::transcript::summary::{self, Ends, TranscriptSummary};
-use crate::transcript::{copy, cut, reading, repair};
+use crate::transcript::summary::{Ends, TranscriptSummary};
 
 /// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
 const SUBAGENT_PREFIX: &str = "agent-";
@@ -62,7 +60,7 @@ impl Dialect for Claude {
     }
 
     fn summary(&self, ends: Ends<'_>) -> TranscriptSummary {
-        summary::claude(ends)
+        summary(ends)
     }
 
     fn own_folder(&self, transcript: &Path) -> Option<PathBuf> {
@@ -206,9 +204,9 @@ impl Dialect for Claude {
         let made = repair::repair(source, &index, &branch, new.folder(), &new.id)?;
         Ok(RepairedCopy {
             repairs: made.repairs,
-            last_uuid: Some(branch.leaf_uuid().to_owned()),
-            turns: branch.prompt_offsets().len() as u64,
-            is_whole: branch.breaks() == 0,
+            last_uuid: Some(branch.leaf_uuid.clone()),
+            turns: branch.prompt_offsets.len() as u64,
+            is_whole: branch.breaks == 0,
         })
     }
 
@@ -274,18 +272,13 @@ impl Dialect for Claude {
 
 /// How many turns a transcript holds.
 fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk, TranscriptError> {
-    let options = BranchOptions {
-        until: until.map(str::to_owned),
-        follow_compaction: true,
-        last_turns: Some(1),
-    };
-    let branch = library.branch(path, &options)?;
-    let turns = branch.total_turns as u64;
-    let last = branch.turns.last();
-    let turns_at_most = if branch.cut_by_compaction {
+    let mut open = library.open(path, until)?;
+    let book = Arc::clone(&open.book);
+    let turns = book.turns() as u64;
+    let turns_at_most = if book.cut_by_compaction {
         u64::MAX
     } else {
-        turns + branch.asides as u64
+        turns + book.asides() as u64
     };
     let anywhere = || {
         let index = library.index(path).ok()?;
@@ -293,24 +286,28 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
         (index.garbage_lines() == 0).then(|| index.turns_at_most())
     };
     let turns_anywhere = match until {
-        None if branch.breaks == 0 && !branch.cut_by_compaction => anywhere().unwrap_or(0),
+        None if book.breaks == 0 && !book.cut_by_compaction => anywhere().unwrap_or(0),
         _ => 0,
     };
     let repaired = || {
         let joined = library.index(path).ok()?.select_joined()?;
-        Some(joined.prompt_offsets().len() as u64)
+        Some(joined.prompt_offsets.len() as u64)
     };
     let repaired_turns = match until {
-        None if branch.breaks > 0 => repaired().unwrap_or(0),
+        None if book.breaks > 0 => repaired().unwrap_or(0),
         _ => 0,
     };
+    let last_turn = book.turns().checked_sub(1).map(|last| book.turn(last));
+    let last_is_cut = match last_turn {
+        None => false,
+        Some(messages) => messages.len() == 1 || book.ends_torn() && !open.ends_with_reply()?,
+    };
     Ok(OnDisk {
-        last_is_cut: last
-            .is_some_and(|turn| turn.last_uuid == turn.prompt_uuid || (branch.ends_torn && !turn.complete)),
+        last_is_cut,
         turns,
         turns_at_most,
         turns_anywhere,
-        breaks: branch.breaks as u64,
+        breaks: book.breaks as u64,
         repaired_turns,
     })
 }
@@ -328,7 +325,7 @@ fn is_in_own_folder(session: Session<'_>) -> bool {
 /// What is said of a newer branch that a resume leaves aside; nothing where nobody can tell.
 fn newer_branch(library: &Library, path: &Path) -> Option<Finding> {
     let index = library.index(path).ok()?;
-    index.select(None, true)?.newer()?;
+    index.select(None, true)?.newer?;
     // The lines of a file are counted by a check alone, and few files have such a branch.
     let mut findings = reading::check(path).ok()?.findings.into_iter();
     findings.find(|finding| finding.kind == FindingKind::NewerBranch)

@@ -5,9 +5,11 @@ use crate::transcript::reading::READ_BYTES;
 use crate::transcript::shelf::{self, Format};
 use bridge_protocol::check::FindingKind;
 
-const ROOT: &str = include_str!("../../../tests/fixtures/transcripts/codex/0.166.0-limit.jsonl");
-const EARLY: &str = include_str!("../../../tests/fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
-const DEEP: &str = include_str!("../../../tests/fixtures/transcripts/codex/0.166.0-limit-fork-of-fork.jsonl");
+const ROOT: &str = include_str!("../../../../tests/fixtures/transcripts/codex/0.166.0-limit.jsonl");
+const EARLY: &str =
+    include_str!("../../../../tests/fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
+const DEEP: &str =
+    include_str!("../../../../tests/fixtures/transcripts/codex/0.166.0-limit-fork-of-fork.jsonl");
 const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
 const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";

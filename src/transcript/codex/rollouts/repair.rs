@@ -15,7 +15,6 @@ use crate::transcript::codex::is_record;
 use crate::transcript::codex::rename::Renaming;
 use crate::transcript::copy::{COPY, create_in, session_of};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
-use crate::transcript::repair::Repaired;
 use crate::transcript::rewrite::{Change, Rewriter, Verdict};
 
 /// Whether a repaired copy does not have what was found.
@@ -36,7 +35,7 @@ pub fn repair(
     upstream_id: &str,
     target: &Path,
     new_id: &str,
-) -> Result<Repaired, TranscriptError> {
+) -> Result<Repairs, TranscriptError> {
     let own = meta(source)?.upstream_id;
     let ids = own.into_iter().chain([upstream_id.to_owned()]);
     let renaming = Renaming::new(ids.map(|id| (id, new_id.to_owned())));
@@ -44,11 +43,11 @@ pub fn repair(
     let mut repairs = Repairs::default();
     let folder = target.parent().unwrap_or(Path::new("."));
     // Under a name of which whoever noted the copy knows until it is whole.
-    let path = create_in(folder, session_of(target), COPY, |writer| {
+    create_in(folder, session_of(target), COPY, |writer| {
         let copied = write(text, &renaming, writer, &mut repairs);
         copied.map_err(TranscriptError::io("copy", source))
     })?;
-    Ok(Repaired { path, repairs })
+    Ok(repairs)
 }
 
 /// Where Codex looks for the repaired copy of a session's rollout `source`, which is beside that. It is not compressed.
@@ -99,8 +98,8 @@ mod tests {
 
     use super::*;
     use crate::files::durable::tests::Disk;
+    use crate::transcript::codex::rollouts;
     use crate::transcript::copy::remove_copy;
-    use crate::transcript::rollouts;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const NEW: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";
@@ -119,7 +118,7 @@ mod tests {
         )
     }
 
-    fn repaired(lines: &[&str], end: &str) -> (Repaired, String, String) {
+    fn repaired(lines: &[&str], end: &str) -> (Repairs, String, String) {
         let root = tempfile::tempdir().expect("a folder");
         let folder = root.path().join(DAY);
         fs::create_dir_all(&folder).expect("a folder");
@@ -130,10 +129,8 @@ mod tests {
         let disk = Disk::of(root.path());
         let made = repair(&source, OLD, &target, NEW).expect("a copy");
         assert_eq!(disk.check_lasts("a repaired rollout"), 1);
-        assert_eq!(
-            made.path,
-            folder.join(format!("rollout-2026-11-03T10-00-00-{NEW}.jsonl"))
-        );
+        let expected = folder.join(format!("rollout-2026-11-03T10-00-00-{NEW}.jsonl"));
+        assert_eq!(target, expected);
         assert_eq!(
             fs::read_to_string(&source).expect("the source"),
             text,
@@ -148,7 +145,7 @@ mod tests {
         fs::write(&unfinished, "").expect("a file");
         let found = rollouts::check(root.path(), NEW).expect("a check").findings;
         assert!(found.iter().all(|finding| !can_fix(finding.kind)), "{found:?}");
-        let copy = fs::read_to_string(&made.path).expect("the copy");
+        let copy = fs::read_to_string(&target).expect("the copy");
         remove_copy(&target).expect("removed");
         let left = fs::read_dir(&folder).expect("the folder");
         assert_eq!(left.count(), 1, "the source alone");
@@ -160,7 +157,7 @@ mod tests {
         let (first, second) = (said(1, OLD), said(3, "two"));
         let own = meta_line(OLD);
         let (made, _, copy) = repaired(&[&own, &first, "@@@", "", &second, r#"{"timestamp":"t","ty"#], "");
-        assert_eq!(made.repairs.left_out, 2);
+        assert_eq!(made.left_out, 2);
         let renamed = own.replace(&format!("\"id\":\"{OLD}\""), &format!("\"id\":\"{NEW}\""));
         // What was said and the folder stay as they are.
         assert_eq!(copy, format!("{renamed}\n{first}\n{second}\n"));
@@ -169,7 +166,7 @@ mod tests {
     #[test]
     fn a_rollout_that_says_it_is_of_another_session_says_the_new_one() {
         let (made, _, copy) = repaired(&[&meta_line(OTHER), &said(1, "one")], "\n");
-        assert_eq!(made.repairs, Repairs::default());
+        assert_eq!(made, Repairs::default());
         assert!(copy.contains(&format!("\"id\":\"{NEW}\"")), "{copy}");
     }
 }

@@ -1,10 +1,11 @@
 //! What a check reads of a message: the calls of tools, their results, the files that they name, and what has no form that is
 //! known.
 
-use super::{Item, SideFile, Strange, hash_of, persisted_path, quoted};
+use super::{SideFile, persisted_path};
+use crate::transcript::check::{Item, Strange, hash_of, quoted};
+use crate::transcript::claude::record::{Block, CHAIN_KINDS, Record, is_known_block};
 use crate::transcript::claude::{BLOCK, INDEX, MESSAGE};
 use crate::transcript::fields::Fields;
-use crate::transcript::record::{Block, CHAIN_KINDS, Record, is_known_block};
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
 /// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which

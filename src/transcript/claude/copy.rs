@@ -1,0 +1,104 @@
+//! Copies of Claude's transcripts under new ids.
+//!
+//! An exact copy includes the files beside its source. Its records differ in two things only: the token that holds the old id, and
+//! the paths of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is
+//! made.
+
+use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::side_files::SideFiles;
+use crate::files::open_with_metadata;
+use crate::transcript::TranscriptError;
+use crate::transcript::copy::{COPY, create_in, make_folder, session_of};
+use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
+use crate::transcript::meter::Metered;
+use crate::transcript::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Copies a whole transcript into `folder`, which is made when it is missing, with the files beside it and those of other sessions
+/// that its records name. A torn last line is left out.
+///
+/// # Errors
+/// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
+/// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
+pub(in crate::transcript) fn copy_as(
+    source: &Path,
+    folder: &Path,
+    new_id: &str,
+) -> Result<PathBuf, TranscriptError> {
+    let old_id = session_of(source);
+    let lines = open_lines(source)?;
+    with_files("copy", source, folder, new_id, |files, writer| {
+        files.own(old_id)?;
+        lines.all(writer, |line, edits| {
+            // Longer than the limit: not inspected, copied unchanged.
+            let Some(bytes) = line.bytes else {
+                return Ok(Verdict::Keep);
+            };
+            let text = text_of_same_length(bytes);
+            match EditableRecord::parse(&text) {
+                Some(record) => edit_session(&record, old_id, new_id, edits),
+                // A killed writer left it.
+                None if !line.ended => return Ok(Verdict::Drop),
+                None => {}
+            }
+            files.record(bytes, edits)?;
+            Ok(Verdict::Keep)
+        })
+    })
+}
+
+/// Writes the transcript of a new session into `folder`, which is created if it is missing, with the files of others that its
+/// records name: `write` gives each record to the collection of files. `action` says in an error what was tried.
+///
+/// # Errors
+/// As [`copy_as`].
+pub(super) fn with_files<'a>(
+    action: &'static str,
+    source: &'a Path,
+    folder: &'a Path,
+    new_id: &'a str,
+    write: impl FnOnce(&mut SideFiles<'a>, &mut dyn Write) -> io::Result<()>,
+) -> Result<PathBuf, TranscriptError> {
+    make_folder(folder)?;
+    let mut files = SideFiles::new(source, folder, new_id);
+    let made = create_in(folder, new_id, COPY, |writer| {
+        let written = write(&mut files, writer);
+        // Before the transcript has a name, so that none ever names files that are not there.
+        let written = written.and_then(|()| files.settle());
+        written.map_err(TranscriptError::io(action, source))
+    })?;
+    files.keep();
+    Ok(made)
+}
+
+/// The lines of a transcript, which is counted as it is read.
+///
+/// # Errors
+/// [`TranscriptError::Io`].
+pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek + use<>>, TranscriptError> {
+    let (file, metadata) = open_with_metadata(source).map_err(TranscriptError::io("open", source))?;
+    let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, metadata.len()));
+    Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
+}
+
+/// The error for a source that changed after it was indexed.
+pub(super) fn changed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the transcript is no longer what it was when it was read; try again",
+    )
+}
+
+/// Replaces the id of a record's session if it is the old one.
+pub(super) fn edit_session(record: &EditableRecord<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
+    if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
+        edits.replace(place, token(new_id));
+    }
+}
+
+#[cfg(test)]
+mod tests;

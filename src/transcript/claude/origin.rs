@@ -1,0 +1,191 @@
+//! Where a transcript says that it came from: its folder, its title, and the session whose records it begins with.
+//!
+//! A fork says of each message which one it is a copy of. Older versions of Claude Code resumed a session in a new file that
+//! begins with the old one's records as they were, as does a file that was copied by hand: those bear another session's id.
+//!
+//! The index says which lines tell it. Pure; knows nothing of what is made of it.
+
+use std::io::{self, BufRead, Seek, SeekFrom};
+
+use super::Index;
+use super::record::Record;
+use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
+use crate::transcript::origin::{ForkedFrom, Origin};
+
+impl Origin {
+    /// What the transcript of the session `own` says of itself: `index` is its own, and `reader` gives its bytes. Of the
+    /// transcript no more is read than the lines that say it, some tens at most, and of these no more is held than what they
+    /// say.
+    ///
+    /// # Errors
+    /// What the reader answers.
+    pub fn of(index: &Index, own: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
+        let mut facts = |offset: Option<u64>| {
+            offset.map_or(Ok(OriginFacts::default()), |offset| {
+                facts_at(&mut reader, offset, own)
+            })
+        };
+        let mut origin = Self {
+            title: facts(index.title_offset())?.title,
+            cwd: facts(index.cwd_offset())?.cwd,
+            ..Self::default()
+        };
+        let Some(selection) = index.select(None, true) else {
+            return Ok(origin);
+        };
+        origin.turns = selection.prompt_offsets.len();
+        origin.breaks = selection.breaks;
+        let messages = index.messages_of(&selection);
+        // What came from elsewhere stands first, so that one look tells of most transcripts that nothing did.
+        let mut others = 0..messages.len();
+        while !others.is_empty() {
+            let middle = match others.start {
+                0 if others.end == messages.len() => 0,
+                start => start + others.len() / 2,
+            };
+            match facts(messages.get(middle).copied())?.copied_as_it_was {
+                Some(_) => others.start = middle + 1,
+                None => others.end = middle,
+            }
+        }
+        let last_other = others
+            .start
+            .checked_sub(1)
+            .and_then(|last| messages.get(last).copied());
+        let last_copied = index.last_copied(&selection);
+        let last = last_other.max(last_copied);
+        origin.forked_from = facts(last)?.copied_from;
+        Ok(origin)
+    }
+}
+
+/// What a line says about where its transcript came from.
+#[derive(Debug, Default)]
+struct OriginFacts {
+    title: Option<String>,
+    cwd: Option<String>,
+    /// The place in another session that the record is a copy of.
+    copied_from: Option<ForkedFrom>,
+    /// The same of one that still has the other session's id.
+    copied_as_it_was: Option<ForkedFrom>,
+}
+
+/// Reads one line of the transcript of the session `own`.
+fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::Result<OriginFacts> {
+    reader.seek(SeekFrom::Start(offset))?;
+    let mut lines = Lines::new(reader, offset);
+    let line = lines.next_line()?;
+    let text = line
+        .map(|line| text_of_same_length(trimmed(line.bytes)))
+        .unwrap_or_default();
+    // One that is no record was changed since the index was made.
+    let Some(record) = Record::parse(&text) else {
+        return Ok(OriginFacts::default());
+    };
+    let header = record.header();
+    let other = header.session_id.filter(|id| !id.is_empty() && id != own);
+    let as_it_was = other.zip(header.uuid);
+    let from = |(session_id, uuid)| ForkedFrom {
+        session_id,
+        record_uuid: Some(uuid),
+    };
+    Ok(OriginFacts {
+        title: record.fields.text("customTitle"),
+        cwd: header.cwd,
+        copied_from: as_it_was.clone().or(header.forked_from).map(from),
+        copied_as_it_was: as_it_was.map(from),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn prompt(uuid: &str, parent: &str, more: &str) -> String {
+        let parent = if parent.is_empty() {
+            "null".to_owned()
+        } else {
+            format!("\"{parent}\"")
+        };
+        format!(
+            r#"{{"type":"user","uuid":"{uuid}","parentUuid":{parent},"origin":{{"kind":"human"}},"message":{{"content":"x"}}{more}}}"#
+        )
+    }
+
+    fn read(lines: &[String]) -> Origin {
+        read_bytes(lines.join("\n").as_bytes())
+    }
+
+    fn read_bytes(bytes: &[u8]) -> Origin {
+        let index = Index::read(bytes).expect("bytes are read");
+        Origin::of(&index, "own", Cursor::new(bytes)).expect("bytes are read")
+    }
+
+    #[test]
+    fn the_last_title_and_the_last_folder_count() {
+        let told = read(&[
+            r#"{"type":"custom-title","customTitle":"first"}"#.to_owned(),
+            prompt("u1", "", r#","cwd":"/home/u/a""#),
+            prompt("u2", "u1", r#","cwd":"/home/u/b""#),
+            prompt("s1", "", r#","isSidechain":true,"cwd":"/home/u/c""#),
+            r#"{"type":"custom-title","customTitle":"second"}"#.to_owned(),
+            r#"{"type":"custom-title","customTitle":7}"#.to_owned(),
+        ]);
+        assert_eq!(told.cwd.as_deref(), Some("/home/u/b"));
+        assert_eq!(told.title.as_deref(), Some("second"));
+        assert_eq!((told.turns, told.breaks, told.forked_from), (2, 0, None));
+    }
+
+    #[test]
+    fn the_fork_is_the_last_copied_message_of_the_live_branch() {
+        let from = |uuid: &str| format!(r#","forkedFrom":{{"sessionId":"s0","messageUuid":"{uuid}"}}"#);
+        let told = read(&[
+            prompt("u1", "", &from("a1")),
+            prompt("u2", "u1", &from("a2")),
+            // Gone back to behind the first turn: the second one did not come along.
+            prompt("u3", "u1", ""),
+        ]);
+        let place = told.forked_from.expect("a fork");
+        assert_eq!(
+            (place.session_id.as_str(), place.record_uuid.as_deref()),
+            ("s0", Some("a1"))
+        );
+        assert_eq!(told.turns, 2);
+    }
+
+    #[test]
+    fn records_of_another_session_are_where_it_was_resumed_from() {
+        let of = |session: &str| format!(r#","sessionId":"{session}""#);
+        let table: [(&[&str], Option<(&str, &str)>); 6] = [
+            (&["own", "own", "own"], None),
+            (&["s0", "own", "own"], Some(("s0", "u0"))),
+            (&["s0", "s0", "s1", "own"], Some(("s1", "u2"))),
+            // A file that was copied under another name, or renamed.
+            (&["s0", "s0"], Some(("s0", "u1"))),
+            (&["", ""], None),
+            (&[], None),
+        ];
+        for (sessions, from) in table {
+            let line = |(number, session): (usize, &&str)| {
+                let parent = number
+                    .checked_sub(1)
+                    .map_or(String::new(), |parent| format!("u{parent}"));
+                prompt(&format!("u{number}"), &parent, &of(session))
+            };
+            let lines: Vec<String> = sessions.iter().enumerate().map(line).collect();
+            let told = read(&lines);
+            let place = told.forked_from.as_ref();
+            let place = place.map(|place| (place.session_id.as_str(), place.record_uuid.as_deref().unwrap()));
+            assert_eq!(place, from, "{sessions:?}");
+        }
+    }
+
+    #[test]
+    fn garbage_says_nothing() {
+        for bytes in [&b""[..], b"\n\n", b"@@@\n{\n", b"\0\0\0", b"\xff\xfe\n[]\n7"] {
+            assert_eq!(read_bytes(bytes), Origin::default());
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Reading Claude's transcripts from disk.
+//!
+//! A thin edge: opens the file, hands it to the pure modules of this folder, adds the path to what goes wrong. Blocks.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::BufReader;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Index;
+use super::book::{Book, Outline};
+use super::check::{self, SideFile};
+use crate::transcript::TranscriptError;
+use crate::transcript::check::Report;
+use crate::transcript::message::TranscriptMessage;
+use crate::transcript::opened::{self, Loss, OpenTranscript};
+use crate::transcript::parts::own_folder;
+use crate::transcript::reading::{READ_BYTES, open};
+
+/// The folder of a session in which its subagents' transcripts are.
+const SUBAGENTS: &str = "subagents";
+
+/// Where a transcript's chain records stand.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be opened or read.
+pub fn index(path: &Path) -> Result<Index, TranscriptError> {
+    Index::read(open(path)?).map_err(TranscriptError::io("read", path))
+}
+
+/// What is wrong with a transcript.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be opened or read.
+pub fn check(path: &Path) -> Result<Report, TranscriptError> {
+    let subagents = Subagents::new(path);
+    check_with(path, |file| match file {
+        SideFile::ToolResult(name) => path.with_file_name(name).exists(),
+        SideFile::Subagent(agent) => subagents.hold(agent),
+    })
+}
+
+/// The same of a transcript below the folder `root` that stands in for the one at the same place below `agents`: what lies
+/// beside either of them is there.
+///
+/// # Errors
+/// As [`check()`].
+pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<Report, TranscriptError> {
+    let original = path
+        .strip_prefix(root)
+        .map_or_else(|_| path.to_owned(), |below| agents.join(below));
+    let own = (Subagents::new(path), Subagents::new(&original));
+    check_with(path, |file| match file {
+        SideFile::ToolResult(name) => {
+            let named = original.with_file_name(name);
+            let below = named.strip_prefix(agents);
+            named.exists() || below.is_ok_and(|below| root.join(below).exists())
+        }
+        SideFile::Subagent(agent) => own.0.hold(agent) || own.1.hold(agent),
+    })
+}
+
+fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<Report, TranscriptError> {
+    let id = path.file_stem().unwrap_or_default().to_string_lossy();
+    check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
+}
+
+/// Where it is looked for what subagents said.
+pub(super) struct Subagents<'a> {
+    transcript: &'a Path,
+    /// By their names all files of subagents in the folder of the project, once one was not found where it mostly is.
+    elsewhere: OnceCell<HashMap<OsString, PathBuf>>,
+}
+
+impl<'a> Subagents<'a> {
+    pub(super) fn new(transcript: &'a Path) -> Self {
+        Self {
+            transcript,
+            elsewhere: OnceCell::new(),
+        }
+    }
+
+    fn hold(&self, agent: &str) -> bool {
+        self.find(agent).is_some()
+    }
+
+    /// Where it is what a subagent said, in any of the places where agents keep it.
+    pub(super) fn find(&self, agent: &str) -> Option<PathBuf> {
+        let name = format!("agent-{agent}.jsonl");
+        let own = own_folder(self.transcript).map(|folder| folder.join(SUBAGENTS).join(&name));
+        // Older ones kept them beside the transcript.
+        let mut near = own.into_iter().chain([self.transcript.with_file_name(&name)]);
+        let near = near.find(|path| path.exists());
+        near.or_else(|| self.elsewhere().get(OsStr::new(&name)).cloned())
+    }
+
+    /// A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too; and newer
+    /// agents keep some in folders of their own.
+    fn elsewhere(&self) -> &HashMap<OsString, PathBuf> {
+        self.elsewhere.get_or_init(|| {
+            let project = self.transcript.parent().unwrap_or(Path::new(""));
+            // A name with a dot in front is no session's: files are being copied there and are about to move.
+            let is_session = |path: &PathBuf| {
+                path.file_name()
+                    .is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
+            };
+            let sessions = entries(project).filter(is_session);
+            let folders = sessions.map(|session| session.join(SUBAGENTS));
+            let within = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
+            let named = |path: PathBuf| Some((path.file_name()?.to_owned(), path));
+            let mut files = HashMap::new();
+            for path in within {
+                files.extend(entries(&path).filter_map(named));
+                files.extend(named(path));
+            }
+            files
+        })
+    }
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+/// A transcript that is held open, and its messages up to a record or of its live branch.
+#[derive(Debug)]
+pub struct OpenBook {
+    /// Where its messages stand.
+    pub book: Arc<Book>,
+    path: PathBuf,
+    reader: BufReader<File>,
+}
+
+impl OpenBook {
+    /// A transcript that is open already, and where its messages stand.
+    pub(in crate::transcript) fn new(path: &Path, file: File, book: Arc<Book>) -> Self {
+        Self {
+            book,
+            path: path.to_owned(),
+            reader: BufReader::with_capacity(READ_BYTES, file),
+        }
+    }
+}
+
+impl OpenBook {
+    /// As [`Book::ends_with_reply`].
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn ends_with_reply(&mut self) -> Result<bool, TranscriptError> {
+        let read = self.book.ends_with_reply(&mut self.reader);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
+}
+
+impl OpenTranscript for OpenBook {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn messages(&self) -> usize {
+        self.book.messages()
+    }
+
+    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+        let read = self.book.loaded_messages(&mut self.reader);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
+
+    fn turns(&self) -> usize {
+        self.book.turns()
+    }
+
+    fn turn(&self, turn: usize) -> Range<usize> {
+        self.book.turn(turn)
+    }
+
+    fn turn_of(&self, message: usize) -> Option<usize> {
+        self.book.turn_of(message)
+    }
+
+    fn record_id(&self, message: usize) -> String {
+        self.book.uuid(message)
+    }
+
+    fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
+        self.book.find(record_id)
+    }
+
+    fn begin_offset(&self, turn: usize) -> Option<u64> {
+        self.book.begin_offset(turn)
+    }
+
+    fn end_offset(&self, turn: usize) -> Option<u64> {
+        self.book.end_offset(turn)
+    }
+
+    fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let read = self.book.message(&mut self.reader, message);
+        let read = read.map_err(TranscriptError::io("read", &self.path))?;
+        Ok(read.map(TranscriptMessage::from))
+    }
+
+    /// A tool's answer is not decoded.
+    fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let read = self.book.outline(&mut self.reader, message);
+        let read = read.map_err(TranscriptError::io("read", &self.path))?;
+        Ok(read.map(|outline| match outline {
+            Outline::Message(read) => TranscriptMessage::from(*read),
+            Outline::Result { bytes } => TranscriptMessage::answer(self.book.uuid(message), bytes),
+        }))
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        let compacted = self.book.cut_by_compaction.then_some(Loss::Compacted);
+        opened::damaged(self.book.damages)
+            .into_iter()
+            .chain(compacted)
+            .collect()
+    }
+
+    fn prompts(&self) -> Option<u64> {
+        Some(self.book.prompts())
+    }
+
+    fn turns_at_most(&self) -> u64 {
+        self.book.turns_at_most()
+    }
+
+    fn copied_turns(&self, last: &str) -> Option<usize> {
+        match self.book.find(last).and_then(|last| self.book.turn_of(last)) {
+            Some(turn) => Some(turn + 1),
+            // The user went back behind it: what was copied stands before it in the file, and what is new after it.
+            None => self.book.turns_begun_by(last),
+        }
+    }
+
+    fn ends_torn(&self) -> bool {
+        self.book.ends_torn()
+    }
+
+    fn unknown(&self) -> u64 {
+        self.book.unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROMPT: &str = r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"hi"}}"#;
+    const REPLY: &str = r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"hello"}}"#;
+
+    #[test]
+    fn only_whole_lines_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{{\"type\":\"user\",\"uu")).expect("a file");
+        let torn = index(&path).expect("an index");
+        assert_eq!((torn.prompts(), torn.live_uuid().as_deref()), (1, Some("a1")));
+        assert!(torn.ends_torn());
+        assert_eq!(torn.bytes(), std::fs::metadata(&path).expect("a file").len());
+
+        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n")).expect("a file");
+        assert!(!index(&path).expect("an index").ends_torn());
+    }
+
+    #[test]
+    fn a_forks_subagents_are_found_with_the_session_that_it_was_forked_from() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("fork.jsonl");
+        let result = r#"{"type":"user","uuid":"r1","parentUuid":"a1","toolUseResult":{"agentId":"x7"},"message":{"content":[]}}"#;
+        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{result}\n")).expect("a file");
+        assert_eq!(check(&path).expect("a report").findings.len(), 1);
+        let subagents = folder.path().join("source/subagents");
+        std::fs::create_dir_all(&subagents).expect("a folder");
+        std::fs::write(subagents.join("agent-x7.jsonl"), "").expect("a file");
+        assert_eq!(check(&path).expect("a report").findings, []);
+    }
+
+    #[test]
+    fn the_project_is_walked_once_for_all_subagents_that_are_not_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let put = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, "").expect("a file");
+        };
+        put("source/subagents/agent-a1.jsonl");
+        put("fork/subagents/workflow/agent-a2.jsonl");
+        put(".fork.files.tmp/subagents/agent-a3.jsonl");
+        let path = folder.path().join("fork.jsonl");
+        let subagents = Subagents::new(&path);
+        assert!(subagents.hold("a1") && subagents.hold("a2") && !subagents.hold("a3"));
+        put("source/subagents/agent-a3.jsonl");
+        assert!(!subagents.hold("a3"), "it was not looked at again");
+        put("fork/subagents/agent-a3.jsonl");
+        assert!(subagents.hold("a3"));
+        put("agent-a4.jsonl");
+        assert!(subagents.hold("a4"));
+    }
+
+    #[test]
+    fn errors_name_the_file_and_keep_their_source() {
+        let error = index(Path::new("/nowhere/s.jsonl")).expect_err("no such file");
+        crate::words::check("a file that is not there", "transcript", &error.to_string());
+        assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_waited_for_by_nobody() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("s.jsonl");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        for path in [&pipe, folder.path()] {
+            let error = index(path).expect_err("it is no file");
+            assert!(matches!(error, TranscriptError::Io { .. }), "{error}");
+        }
+    }
+}

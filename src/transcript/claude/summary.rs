@@ -1,0 +1,107 @@
+//! What is told of one of Claude's transcripts in a list, from the two ends of its file.
+//!
+//! Decodes no more lines than it takes. Pure: it is handed bytes, and what it cannot read is passed over.
+
+mod words;
+
+use memchr::memmem;
+
+use super::record::Record;
+use crate::transcript::fields::Fields;
+use crate::transcript::lines::line_text;
+use crate::transcript::summary::{Ends, TranscriptSummary, title_of};
+use words::FirstWords;
+
+/// The longest line that can be a record of a title, in bytes. Longer ones are not looked into.
+const TITLE_LINE_BYTES: usize = 8 * 1024;
+
+/// What is told of a transcript in Claude's format. Its id is the file's name, and not told here.
+#[must_use]
+pub(in crate::transcript) fn summary(ends: Ends<'_>) -> TranscriptSummary {
+    let mut summary = TranscriptSummary::default();
+    let mut first_cwd = None;
+    let mut first_words = FirstWords::default();
+    for line in ends.from_start() {
+        let text = line_text(line);
+        let Some(record) = Record::parse(&text) else {
+            continue;
+        };
+        let header = record.header();
+        if summary.forked_from.is_none() {
+            let source = record.fields.object("forkedFrom");
+            summary.forked_from = source.and_then(|source| source.text("sessionId"));
+        }
+        first_cwd = first_cwd.or(header.cwd.clone());
+        first_words.take(&record, &header);
+        if first_words.are_said() {
+            break;
+        }
+    }
+    for line in ends.from_end() {
+        let text = line_text(line);
+        let Some(record) = Fields::parse(&text) else {
+            continue;
+        };
+        summary.last_at = summary.last_at.or_else(|| record.text("timestamp"));
+        // A subagent may work in another folder than the session.
+        if summary.cwd.is_none() && !record.flag("isSidechain") {
+            summary.cwd = record.text("cwd");
+        }
+        if summary.last_at.is_some() && summary.cwd.is_some() {
+            break;
+        }
+    }
+    summary.cwd = summary.cwd.or(first_cwd);
+    summary.title = given_title(ends).or_else(|| first_words.title());
+    if summary.title.is_none() {
+        summary.last_prompt = last_prompt(ends);
+    }
+    summary
+}
+
+/// The newest prompt that the agent noted and that could be first words: the first ones may stand in a line that is not read
+/// whole, behind a picture.
+fn last_prompt(ends: Ends<'_>) -> Option<String> {
+    let noted = memmem::Finder::new(b"\"last-prompt\"");
+    let mut lines = ends.from_end().filter(|line| noted.find(line).is_some());
+    lines.find_map(|line| {
+        let text = line_text(line);
+        let record = Fields::parse(&text)?;
+        let is_note = record.text("type")? == "last-prompt";
+        let prompt = is_note.then(|| record.text("lastPrompt")).flatten()?;
+        FirstWords::of(&prompt).title()
+    })
+}
+
+/// The newest title that records of its own give: a person's, else the agent's, else what older agents called a summary.
+fn given_title(ends: Ends<'_>) -> Option<String> {
+    let title = memmem::Finder::new(b"-title\"");
+    let summary = memmem::Finder::new(b"\"summary\"");
+    // The newest of each kind counts, also an empty one, which takes the title back.
+    let (mut custom, mut made, mut summed) = (None, None, None);
+    for line in ends.from_end().filter(|line| line.len() <= TITLE_LINE_BYTES) {
+        let is_summary =
+            || !matches!(made, Some(Some(_))) && summed.is_none() && summary.find(line).is_some();
+        if title.find(line).is_none() && !is_summary() {
+            continue;
+        }
+        let text = line_text(line);
+        let Some(record) = Fields::parse(&text) else {
+            continue;
+        };
+        let said = |name: &str| record.text(name).map(|title| title_of(&title));
+        match record.text("type").as_deref() {
+            Some("custom-title") => custom = custom.or_else(|| said("customTitle")),
+            Some("ai-title") => made = made.or_else(|| said("aiTitle")),
+            Some("summary") => summed = summed.or_else(|| said("summary")),
+            _ => {}
+        }
+        if matches!(custom, Some(Some(_))) {
+            break;
+        }
+    }
+    [custom, made, summed].into_iter().flatten().flatten().next()
+}
+
+#[cfg(test)]
+mod tests;
