@@ -14,6 +14,9 @@ use crate::files::open_file;
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
+/// The longest folder that a record may name instead of another, in bytes: the longest path of Linux, with each byte escaped.
+const FOLDER_BYTES: usize = 6 * 4096 + 2;
+
 /// Beyond this a line was too long to be changed, in bytes: more than what is held of one, and what is read at once.
 const LINE_BYTES: u64 = HELD_LINE_LIMIT_BYTES as u64 + 1024 * 1024;
 
@@ -40,7 +43,8 @@ pub(super) fn check_lines(
 }
 
 /// The first line, counted from 1, in which `ours` is neither the same as `theirs` nor a record that differs in nothing but its
-/// `cwd`. If `ours` may have grown, lines may follow, and the last one of `theirs` may lack its newline.
+/// `cwd`. If `ours` may have grown, lines may follow, and the last one of `theirs` may lack its newline. Holds one line of
+/// `theirs`, and of `ours` only a folder.
 ///
 /// # Errors
 /// The system's error.
@@ -49,19 +53,31 @@ fn first_unlike(
     mut ours: impl BufRead,
     may_have_grown: bool,
 ) -> io::Result<Option<u64>> {
-    let (mut left, mut right, mut number) = (Vec::new(), Vec::new(), 0);
+    let (mut line, mut number) = (Vec::new(), 0);
     loop {
-        next_line(&mut theirs, &mut left)?;
-        next_line(&mut ours, &mut right)?;
+        line.clear();
+        let read = theirs.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line)?;
         number += 1;
-        if left.is_empty() {
-            return Ok((!right.is_empty() && !may_have_grown).then_some(number));
+        if read == 0 {
+            let is_over = may_have_grown || ours.by_ref().bytes().next().transpose()?.is_none();
+            return Ok((!is_over).then_some(number));
         }
-        let [left, right] = [&left, &right].map(|line| match may_have_grown {
-            true => line.strip_suffix(b"\n").unwrap_or(line),
-            false => line,
-        });
-        if left != right && !differs_in_folder(left, right) {
+        let ended = line.pop_if(|last| *last == b'\n').is_some();
+        let is_alike = is_next(&line, &mut ours)?;
+        // What follows of a longer line is the next that is compared.
+        if is_alike && line.len() as u64 == LINE_BYTES {
+            continue;
+        }
+        let end = match is_alike {
+            true => ours.by_ref().bytes().next().transpose()?,
+            false => return Ok(Some(number)),
+        };
+        let ends_alike = match end {
+            Some(b'\n') => ended || may_have_grown,
+            Some(_) => false,
+            None => !ended || may_have_grown,
+        };
+        if !ends_alike {
             return Ok(Some(number));
         }
     }
@@ -75,23 +91,54 @@ pub(crate) fn begins_with_lines_of(theirs: impl BufRead, ours: impl BufRead) -> 
     Ok(first_unlike(theirs, ours, true)?.is_none())
 }
 
-fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
-    line.clear();
-    reader.take(LINE_BYTES).read_until(b'\n', line).map(drop)
+/// Whether a text continues with this line, or with a record that differs from it in its `cwd` and in nothing else. If so, the line
+/// is passed.
+fn is_next(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> {
+    let alike = pass_alike(line, text)?;
+    if alike == line.len() {
+        return Ok(true);
+    }
+    let record = std::str::from_utf8(line).ok().and_then(EditableRecord::parse);
+    let place = record.and_then(|record| record.position(&["cwd"]));
+    let Some(place) = place.filter(|place| place.contains(&alike)) else {
+        return Ok(false);
+    };
+    let mut folder = line[place.start..alike].to_vec();
+    // One string replaces another: all else is as it was, so that the record is whole.
+    while serde_json::from_slice::<String>(&folder).is_err() {
+        let room = FOLDER_BYTES.saturating_sub(folder.len()) as u64;
+        if text.by_ref().take(room).read_until(b'"', &mut folder)? == 0 {
+            return Ok(false);
+        }
+    }
+    let behind = &line[place.end..];
+    Ok(pass_alike(behind, text)? == behind.len())
 }
 
-/// Whether two lines are records that differ in their `cwd`, and in nothing else.
-fn differs_in_folder(theirs: &[u8], ours: &[u8]) -> bool {
-    let record = std::str::from_utf8(theirs).ok().and_then(EditableRecord::parse);
-    let Some(place) = record.and_then(|record| record.position(&["cwd"])) else {
-        return false;
-    };
-    let (before, behind) = (&theirs[..place.start], &theirs[place.end..]);
-    let rest = ours
-        .strip_prefix(before)
-        .and_then(|rest| rest.strip_suffix(behind));
-    // What stands between is one string: all else is as it was, so that the record is whole.
-    rest.is_some_and(|folder| serde_json::from_slice::<String>(folder).is_ok())
+/// Passes over as much of a text as is the same as what is expected. Returns how many bytes that is.
+fn pass_alike(expected: &[u8], text: &mut impl BufRead) -> io::Result<usize> {
+    let mut alike = 0;
+    loop {
+        let found = match text.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            found => found?,
+        };
+        let rest = &expected[alike..];
+        let length = rest.len().min(found.len());
+        let same = match found[..length] == rest[..length] {
+            true => length,
+            false => rest
+                .iter()
+                .zip(found)
+                .take_while(|(ours, theirs)| ours == theirs)
+                .count(),
+        };
+        text.consume(same);
+        alike += same;
+        if length == 0 || same < length {
+            return Ok(alike);
+        }
+    }
 }
 
 /// Whether the file in the new place holds already what the step would put there.
@@ -106,7 +153,6 @@ pub(super) fn is_made_of(step: &Step) -> Result<bool, TranscriptError> {
 /// Compares what is written to it with a file.
 struct Matcher {
     reader: BufReader<File>,
-    found: Vec<u8>,
     is_alike: bool,
 }
 
@@ -115,7 +161,6 @@ impl Matcher {
         let file = open_file(path).map_err(TranscriptError::io("open", path))?;
         Ok(Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, file),
-            found: Vec::new(),
             is_alike: true,
         })
     }
@@ -128,12 +173,7 @@ impl Matcher {
 
 impl Write for Matcher {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_alike {
-            self.found.clear();
-            let mut part = self.reader.by_ref().take(bytes.len() as u64);
-            part.read_to_end(&mut self.found)?;
-            self.is_alike = self.found == bytes;
-        }
+        self.is_alike = self.is_alike && pass_alike(bytes, &mut self.reader)? == bytes.len();
         Ok(bytes.len())
     }
 
@@ -177,6 +217,12 @@ mod tests {
             (source.replacen("\"/a\"", "\"/b\\\"\"", 1), true),
             (source.replacen("\"/a\"", "\"/b\",\"x\":\"\"", 1), false),
             (source.replacen("\"/a\"", "7", 1), false),
+            (source.replacen("\"/a\"", "\"/a\\\"b, \\\\\"", 1), true),
+            (source.replacen("\"/a\"", "\"/a", 1), false),
+            (
+                source.replacen("\"/a\"", &format!("\"{}\"", "x".repeat(FOLDER_BYTES)), 1),
+                false,
+            ),
             (source.replace("\"uuid\":\"2\"", "\"uuid\":\"4\""), false),
             (source.replace("@@@", "@@"), false),
             (source.replace("@@@\n", ""), false),
