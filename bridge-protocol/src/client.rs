@@ -101,6 +101,14 @@ pub enum ConnectError {
         /// The socket.
         path: PathBuf,
     },
+    /// Another program than a daemon listens on the socket.
+    #[error("{} on the socket {} is not sessiond: it sent an unreadable message", listener(*pid), path.display())]
+    OtherProtocol {
+        /// The socket.
+        path: PathBuf,
+        /// The process that listens, if the system reports it.
+        pid: Option<u32>,
+    },
     /// The daemon refused the connection, reported why, and closed it: too many are open.
     #[error("the daemon refused the connection at {}", path.display())]
     TurnedAway {
@@ -145,12 +153,15 @@ pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
 /// `limit` at most, best [`FIRST_ANSWER_LIMIT`]; later calls have no limit.
 ///
 /// # Errors
-/// As [`connect`], and [`ConnectError::NoAnswer`] and [`ConnectError::Closed`].
+/// As [`connect`], and [`ConnectError::NoAnswer`], [`ConnectError::OtherProtocol`] and [`ConnectError::Closed`].
 pub async fn connect_answering(socket: &Path, limit: Duration) -> Result<Client, ConnectError> {
     let (client, pid) = open(socket).await?;
     let path = socket.to_owned();
     match tokio::time::timeout(limit, client.call(method::Status::default())).await {
         Err(_) => Err(ConnectError::NoAnswer { path, pid, limit }),
+        Ok(Err(ClientError::RestartNeeded(error))) if !matches!(*error, ClientError::Transport(_)) => {
+            Err(ConnectError::OtherProtocol { path, pid })
+        }
         Ok(Err(error)) if is_lost(&error) => Err(ConnectError::Closed { path }),
         // An error is an answer too.
         Ok(_) => Ok(client),

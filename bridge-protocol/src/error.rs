@@ -48,7 +48,7 @@ error_kinds! {
     InternalError = -32603,
     /// The named object does not exist. Of a deleted conversation `data` has `deletedAt` and `conversationId`.
     NotFound = 1001,
-    /// The name matches several objects.
+    /// The name matches several objects: `data.candidates`, `data.transcripts` or `data.agents`.
     Ambiguous = 1002,
     /// Another turn is running, or a limit of the daemon is reached.
     Busy = 1003,
@@ -68,8 +68,8 @@ error_kinds! {
     Unsupported = 1010,
     /// Every attempt to reopen the session failed: `data.attempts`.
     NotResumable = 1011,
-    /// The call contradicts the current state: `data.undoId` is the folder move that has to be undone as a whole, `data.path`
-    /// a file that would have to be replaced.
+    /// The call contradicts the current state. `data.undoId`, if present, is the folder move that has to be undone as a whole;
+    /// `data.path`, if present, a file that would have to be replaced.
     Conflict = 1012,
     /// The question is already resolved: `data.by` says by whom.
     InterruptResolved = 1013,

@@ -19,12 +19,7 @@ pub enum Piece<'buffer> {
     /// Without its line end, never blank. May not be UTF-8.
     Line(&'buffer [u8]),
     /// Over the limit. It was read to its end and dropped.
-    TooLong {
-        /// What was found in the line.
-        found: Oversized,
-        /// Its length, without its line end.
-        bytes: u64,
-    },
+    TooLong(Oversized),
 }
 
 /// Splits bytes into lines that end in `\n` or `\r\n`. Skips blank lines.
@@ -39,19 +34,11 @@ pub struct Splitter {
     /// The bytes from here to `filled` were not searched for a line end yet.
     searched: usize,
     filled: usize,
-    skipping: Option<Skipped>,
+    /// What was found so far in a line over the limit.
+    skipping: Option<IdScanner>,
     /// The line to return next.
     line: Option<Range<usize>>,
     has_ended: bool,
-}
-
-/// The state of a line over the limit.
-#[derive(Debug, Default)]
-struct Skipped {
-    scanner: IdScanner,
-    bytes: u64,
-    /// Whether its last byte so far is a carriage return, which may be part of the line end.
-    ends_in_return: bool,
 }
 
 impl Splitter {
@@ -141,21 +128,13 @@ impl Splitter {
         self.has_line();
         let line = self.line.take()?;
         Some(match self.skipping.take() {
-            Some(skipped) => Piece::TooLong {
-                found: skipped.scanner.finish(),
-                bytes: skipped.bytes - u64::from(skipped.ends_in_return),
-            },
+            Some(scanner) => Piece::TooLong(scanner.finish()),
             None => Piece::Line(self.buffer.get(line).unwrap_or_default()),
         })
     }
 
     fn skip_to(&mut self, end: usize) {
         let bytes = self.buffer.get(self.start..end).unwrap_or_default();
-        let skipped = self.skipping.get_or_insert_default();
-        if let Some(last) = bytes.last() {
-            skipped.ends_in_return = *last == b'\r';
-            skipped.bytes += bytes.len() as u64;
-            skipped.scanner.feed(bytes);
-        }
+        self.skipping.get_or_insert_default().feed(bytes);
     }
 }

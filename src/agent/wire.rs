@@ -111,6 +111,8 @@ pub struct Connection {
 #[derive(Debug)]
 struct Shared {
     routes: Mutex<Routes>,
+    /// The last line that was sent, if it was a request and the agent has sent nothing since.
+    last_sent: Mutex<Option<RequestId>>,
     outgoing: mpsc::Sender<String>,
     queued_bytes: AtomicUsize,
     chatter: watch::Sender<Chatter>,
@@ -133,6 +135,7 @@ impl Connection {
         let (outgoing, queue) = mpsc::channel(MAX_QUEUED_LINES);
         let shared = Arc::new(Shared {
             routes: Mutex::default(),
+            last_sent: Mutex::default(),
             outgoing,
             queued_bytes: AtomicUsize::new(0),
             chatter: watch::Sender::default(),
@@ -272,7 +275,6 @@ impl Connection {
     /// [`CallError`]; nothing was sent then.
     pub fn notify(&self, method: &str, params: &RawValue) -> Result<(), CallError> {
         self.shared.check_alive()?;
-        self.shared.routes().sent_other();
         self.shared.enqueue(encode(None, method, params.get()))
     }
 
@@ -294,7 +296,6 @@ impl Connection {
         }
         // Under the lock, so that only the first of two answers is sent.
         self.shared.enqueue(line)?;
-        routes.sent_other();
         routes.answered(id);
         Ok(())
     }
@@ -306,7 +307,6 @@ impl Connection {
     /// [`CallError`]; nothing was sent then.
     pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
         self.shared.check_alive()?;
-        self.shared.routes().sent_other();
         self.shared.enqueue(encode(
             None,
             method::CANCEL_REQUEST,
@@ -373,6 +373,7 @@ impl Connection {
         // Reserve a slot in the queue first: a waiter must not be registered for a line that is not sent.
         let place = self.shared.reserve(line.len())?;
         self.shared.routes().register(request, method, pending)?;
+        self.shared.sent(Some(request));
         self.shared.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
         place.send(line);
         Ok(request)
@@ -435,8 +436,24 @@ impl Shared {
         })
     }
 
+    /// Records what the last line sent was: a request, or another message.
+    fn sent(&self, request: Option<RequestId>) {
+        *self.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = request;
+    }
+
+    /// Records that the agent has sent a line. Returns the last line that was sent to it, if that was a request and the agent
+    /// had sent nothing since.
+    fn heard(&self) -> Option<RequestId> {
+        self.last_sent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// Queues a line that is not a request.
     fn enqueue(&self, line: String) -> Result<(), CallError> {
         let place = self.reserve(line.len())?;
+        self.sent(None);
         self.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
         place.send(line);
         Ok(())

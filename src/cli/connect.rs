@@ -3,6 +3,7 @@
 //! It owns the order in which sockets are tried, and how long a connected daemon may be silent before it is asked whether it
 //! still answers. It must not know what the answers mean.
 
+use std::cell::Cell;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(super) struct Daemon {
     socket: PathBuf,
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
+    /// When it was asked last whether it still answers.
+    asked_at: Cell<Option<Instant>>,
 }
 
 /// How a daemon is found.
@@ -149,6 +152,7 @@ impl Reach {
                         reach: self.clone(),
                         socket,
                         config: lock.and_then(|lock| lock.config),
+                        asked_at: Cell::default(),
                     }));
                 }
                 // The socket of a process that is being killed accepts connections until its last moment.
@@ -275,10 +279,15 @@ impl Daemon {
         }
     }
 
-    /// Asks the daemon now and then whether it answers, until it does not.
+    /// Asks the daemon now and then whether it answers, until it does not. What else waits on this connection need not ask too.
     async fn stops_answering(&self) -> Problem {
         loop {
             tokio::time::sleep(SILENCE_LIMIT).await;
+            let asked = self.asked_at.get().map(|asked| asked.elapsed());
+            if asked.is_some_and(|ago| ago < SILENCE_LIMIT) {
+                continue;
+            }
+            self.asked_at.set(Some(Instant::now()));
             let status = self
                 .client
                 .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
@@ -338,6 +347,9 @@ fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
                 None => problem.hint("sessionctl doctor reports more"),
             }
         }
+        ConnectError::OtherProtocol { path, pid } => problem
+            .hint("name another socket: sessionctl --socket PATH ls; sessionctl doctor reports more")
+            .details(json!({ "path": path, "pid": pid })),
         ConnectError::PermissionDenied { .. } => {
             problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
         }

@@ -371,10 +371,11 @@ impl Picker<'_> {
         let cursor = lines[0].width();
         let mut listed = list::table(&self.matched, look).lines(look);
         if listed.is_empty() && !self.query.is_empty() {
-            listed.push(format!(
-                "no match for {}; Ctrl-U clears it, Esc leaves",
-                self.query
-            ));
+            let how = match self.has_more {
+                true => format!(" (last prompts are searched in the newest {LISTED} only)"),
+                false => "; Ctrl-U clears it, Esc leaves".to_owned(),
+            };
+            listed.push(format!("no match for {}{how}", self.query));
         }
         let shown = (rows.saturating_sub(5) / 2).max(1);
         let first = self.selected.saturating_sub(shown - 1);

@@ -19,7 +19,7 @@ use crossterm::terminal::LeaveAlternateScreen;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::getpgrp;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 
@@ -106,8 +106,8 @@ const REQUESTS: usize = 1;
 type Request = std_mpsc::Sender<()>;
 
 /// Begins to watch, once for the whole process. From here on a signal or the end of the terminal ends this process with the
-/// terminal as it is now. Its end is a signal too, but not where that is ignored, as after `nohup`: `crossterm` would read the end
-/// of a closed terminal for ever.
+/// terminal as it is now. A signal that was ignored stays ignored, as in a background job of a script. The end of the terminal
+/// is watched too, because `crossterm` would read the end of a closed terminal for ever where its signal is ignored.
 pub(super) fn watch() {
     requests();
 }
@@ -145,23 +145,56 @@ async fn handle(
     mut requests: mpsc::Receiver<Request>,
     ready: &std_mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let terminal = saved.as_ref().map(|saved| saved.terminal.try_clone());
+    // Before any of them is caught.
+    let ignored = ignored();
+    let mut hang_up = caught(HANG_UP, ignored)?;
+    let mut interrupt = caught(INTERRUPT, ignored)?;
+    let mut terminate = caught(TERMINATE, ignored)?;
+    // A process that reads no keys may outlive its terminal.
+    let outlives = is_in(ignored, HANG_UP) && !io::stderr().is_terminal();
+    let terminal = saved.as_ref().filter(|_| !outlives);
+    let terminal = terminal.map(|saved| saved.terminal.try_clone());
     let mut hung_up = std::pin::pin!(hung_up(terminal.transpose()?));
     // The receiver is gone if the command ended meanwhile.
     let _ = ready.send(Ok(()));
     loop {
         tokio::select! {
             biased;
-            _ = terminate.recv() => end(TERMINATE, saved.as_ref()),
-            _ = interrupt.recv() => match waiting().last() {
+            () = next(&mut terminate) => end(TERMINATE, saved.as_ref()),
+            () = next(&mut hang_up) => end(HANG_UP, saved.as_ref()),
+            () = next(&mut interrupt) => match waiting().last() {
                 Some(last) => last.notify_one(),
                 None => end(INTERRUPT, saved.as_ref()),
             },
             Some(request) = requests.recv() => drop(request),
             () = &mut hung_up => end(HANG_UP, saved.as_ref()),
         }
+    }
+}
+
+/// The signals that this process inherited as ignored, a bit for each; none on a system that does not report them.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .unwrap_or_default()
+}
+
+fn is_in(signals: u64, number: u8) -> bool {
+    signals & (1 << (number - 1)) != 0
+}
+
+/// Catches a signal; one that is ignored stays so.
+fn caught(number: u8, ignored: u64) -> io::Result<Option<Signal>> {
+    let kind = SignalKind::from_raw(number.into());
+    (!is_in(ignored, number)).then(|| signal(kind)).transpose()
+}
+
+/// The next signal of this kind; never one that is ignored.
+async fn next(caught: &mut Option<Signal>) {
+    match caught {
+        Some(caught) => drop(caught.recv().await),
+        None => std::future::pending().await,
     }
 }
 

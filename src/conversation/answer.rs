@@ -12,6 +12,8 @@ use bridge_protocol::transcript::TreeMoveAnswer;
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{ConversationId, TurnId};
 use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::error::ConversationError;
 use crate::store::{OpenRequest, RECORD_VERSION, RequestId, RequestRecord};
@@ -153,12 +155,34 @@ pub enum Answer {
     Deleted(DeleteAnswer),
     /// Nothing to say.
     Done,
-    /// An answer as JSON: the stored answer of an earlier call with the same key, or the answer of a call that was carried out
-    /// outside a conversation's task.
-    Kept(RawJson),
+    /// Any answer, as JSON.
+    Json(RawJson),
 }
 
 impl Answer {
+    /// An answer of any shape.
+    ///
+    /// # Errors
+    /// When serde cannot write it, which its types rule out.
+    pub fn of<T: Serialize>(answer: &T) -> Result<Self, ConversationError> {
+        RawJson::from_value(answer).map(Self::Json).map_err(|error| {
+            tracing::error!(%error, "an answer cannot be written as JSON");
+            ConversationError::Lost
+        })
+    }
+
+    /// The answer in the shape of its method.
+    ///
+    /// # Errors
+    /// When it has another shape, which the methods rule out.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ConversationError> {
+        let typed = self.to_json().and_then(|json| json.read());
+        typed.map_err(|error| {
+            tracing::error!(%error, "an answer does not have the shape of its method");
+            ConversationError::Lost
+        })
+    }
+
     /// The answer as the wire has it.
     ///
     /// # Errors
@@ -192,7 +216,7 @@ impl Answer {
             Self::Continued(answer) => RawJson::from_value(answer),
             Self::Deleted(answer) => RawJson::from_value(answer),
             Self::Done => RawJson::from_value(&Empty {}),
-            Self::Kept(kept) => Ok(kept.clone()),
+            Self::Json(json) => Ok(json.clone()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bridge_protocol::conversation::Limit;
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
+use bridge_protocol::{AgentName, CheckpointId, ConversationId};
 use jiff::Timestamp;
 use tokio::task::JoinError;
 
@@ -197,19 +197,13 @@ pub enum ConversationError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     ShuttingDown,
-    /// What is wrong with a conversation whose id the caller needs: it was just made, or named otherwise.
+    /// What is wrong with a conversation or session whose id the caller needs: it was just made, or named otherwise.
     #[error("{error}")]
-    OfConversation {
-        /// Which.
-        id: ConversationId,
-        /// Why.
-        error: Box<ConversationError>,
-    },
-    /// What is wrong with a session that the caller named by the first characters of its id.
-    #[error("{error}")]
-    OfSession {
-        /// Its whole id.
-        id: UpstreamId,
+    Of {
+        /// The member of the error's data that has the id.
+        member: &'static str,
+        /// The whole id.
+        id: String,
         /// Why.
         error: Box<ConversationError>,
     },
@@ -225,6 +219,16 @@ impl ConversationError {
         Self::InvalidParams {
             parameter,
             why: why.into(),
+        }
+    }
+
+    /// This error of a conversation or session, whose id becomes this member of the error's data.
+    #[must_use]
+    pub fn of(self, member: &'static str, id: impl ToString) -> Self {
+        Self::Of {
+            member,
+            id: id.to_string(),
+            error: Box::new(self),
         }
     }
 

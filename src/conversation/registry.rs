@@ -56,8 +56,8 @@ use super::naming::{check_namespace, check_setting_name, check_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
-pub use carrying::is_inline;
 pub use filter::Filter;
+pub use keeping::Target;
 use readings::Readings;
 use repeats::Underway;
 use transcripts::Shelves;
@@ -176,8 +176,8 @@ impl Registry {
     /// Makes a conversation, and opens its session if that is wanted. It is durable before anyone hears of it.
     ///
     /// # Errors
-    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::OfConversation`] when
-    /// its session could not be opened.
+    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::Of`] when its
+    /// session could not be opened.
     pub async fn create(
         self: &Arc<Self>,
         new: NewConversation,
@@ -201,10 +201,7 @@ impl Registry {
             match resumed {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
-                Err(error) => Err(ConversationError::OfConversation {
-                    id: made.id,
-                    error: Box::new(error),
-                }),
+                Err(error) => Err(error.of("conversationId", made.id)),
             }
         };
         self.once(None, request, work).await
@@ -509,21 +506,6 @@ impl Registry {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-    }
-
-    /// Waits for work on other threads, until the daemon stops: a disk that does not respond must not hold up a stop.
-    ///
-    /// # Errors
-    /// Those of the work; [`ConversationError::ShuttingDown`].
-    pub async fn until_stop<T>(
-        &self,
-        work: impl Future<Output = Result<T, ConversationError>>,
-    ) -> Result<T, ConversationError> {
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = self.stop.cancelled() => Err(ConversationError::ShuttingDown),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {

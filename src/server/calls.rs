@@ -110,7 +110,7 @@ impl Calls {
                 Ok(Incoming::Batch(entries)) => self.take_batch(entries),
                 Err(error) => self.answer(Some(answer::failure(None, &error))),
             },
-            Piece::TooLong { found, .. } => {
+            Piece::TooLong(found) => {
                 let limit = self.limits.line_bytes;
                 let error = answer::invalid_request(format!(
                     "the line is longer than the limit of {} (max_line_bytes)",

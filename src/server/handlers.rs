@@ -1,7 +1,7 @@
 //! Carries out the methods of the wire: reads the parameters, sends a call to a mailbox, returns the answer or the error.
 //!
-//! The only place that knows both the conversations and the wire's errors. Each method sends its call before it first waits,
-//! so that calls are admitted in the order in which they arrive.
+//! The only place that knows both the conversations and the wire's errors. A method about one conversation sends its call before
+//! it first waits, so that calls are admitted in the order in which they arrive.
 
 mod agents;
 mod conversations;
@@ -18,10 +18,8 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{self, Handle, Method, Subscribe, Visitor};
-use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
 use futures_util::future::BoxFuture;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -98,7 +96,7 @@ where
         let request = request(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
         if let Some(answer) = self.earlier(&params, request.as_ref())? {
-            return Ok(read(&answer)?);
+            return Ok(answer.read()?);
         }
         let named = params.conversation().cloned();
         let acted = self.act(params, request).await;
@@ -112,10 +110,7 @@ where
                 .filter(|_| concerns_it)
                 .map(|named| self.registry.resolve(&named))
             {
-                Some(Ok(id)) => ConversationError::OfConversation {
-                    id,
-                    error: Box::new(error),
-                },
+                Some(Ok(id)) => error.of("conversationId", id),
                 _ => error,
             }
         })?)
@@ -158,7 +153,7 @@ impl Daemon {
         self.registry.resolve(name)
     }
 
-    /// The conversation that a caller may name.
+    /// The conversation, if the caller named one.
     fn resolve_named(
         &self,
         name: Option<&ConversationRef>,
@@ -190,7 +185,7 @@ impl Daemon {
     ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let answer = self.registry.call(id, call, request)?;
-        read(&answer.await.unwrap_or(Err(ConversationError::Lost))?)
+        answer.await.unwrap_or(Err(ConversationError::Lost))?.read()
     }
 
     /// As [`Daemon::call`], for a call whose answer the conversation does not keep.
@@ -205,47 +200,8 @@ impl Daemon {
             let answer = self.registry.call(id, call, None);
             async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
         };
-        read(&self.registry.once(Some(id), request, start).await?)
+        self.registry.once(Some(id), request, start).await?.read()
     }
-
-    /// Does work that no conversation's task does, and remembers its answer if the call has a key.
-    async fn once<T, F>(
-        &self,
-        of: Option<ConversationId>,
-        request: Option<Request>,
-        work: impl FnOnce(Arc<Registry>) -> F,
-    ) -> Result<T, ConversationError>
-    where
-        T: Serialize + DeserializeOwned,
-        F: Future<Output = Result<T, ConversationError>> + Send + 'static,
-    {
-        let work = || work(Arc::clone(&self.registry));
-        if request.is_none() {
-            return work().await;
-        }
-        let start = || {
-            let (registry, work) = (Arc::clone(&self.registry), work());
-            async move { write(&registry.until_stop(work).await?) }
-        };
-        read(&self.registry.once(of, request, start).await?)
-    }
-}
-
-/// An answer as it is kept.
-fn write<T: Serialize>(answer: &T) -> Result<Answer, ConversationError> {
-    RawJson::from_value(answer).map(Answer::Kept).map_err(|error| {
-        tracing::error!(%error, "an answer cannot be written as JSON");
-        ConversationError::Lost
-    })
-}
-
-/// The answer in the shape of its method.
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ConversationError> {
-    let typed = answer.to_json().and_then(|json| json.read());
-    typed.map_err(|error| {
-        tracing::error!(%error, "an answer does not have the shape of its method");
-        ConversationError::Lost
-    })
 }
 
 /// The idempotency key of a call: the caller's id, and a hash of the call's content.

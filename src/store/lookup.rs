@@ -33,7 +33,7 @@ const CANDIDATES_LIMIT: usize = 16;
 /// The structures of a conversation that mean the same without one of their parts.
 const DIVISIBLE: &[&str] = &["settings", "waiting"];
 
-/// How many owners of one upstream id are considered.
+/// How many owners of one upstream id, or of those that start with the same characters, are considered.
 ///
 /// An id has one owner, and a few more if its transcript was adopted again. Parallel forks of a transcript have ids
 /// of their own.

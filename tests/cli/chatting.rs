@@ -270,6 +270,44 @@ fn a_chat_with_the_built_in_agent_says_so() {
     terminal.leave();
 }
 
+/// What was typed meanwhile is kept, and the next line is edited again.
+#[test]
+fn a_terminal_that_reports_its_cursor_late_loses_nothing() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]).silent();
+    terminal.until("\x1b[6n");
+    terminal.type_in("fir");
+    terminal.until("lines cannot be edited");
+    terminal.until("fir");
+    terminal.type_in("\x1b[3;1Rst\n");
+    terminal.until("echo: first");
+    terminal.until("\x1b[6n");
+    terminal.type_in("\x1b[3;1R");
+    terminal.until(MARK);
+    // Which only the editor takes back.
+    terminal.type_in("secnd\x1b[D\x7fon\r");
+    terminal.until("echo: second");
+    terminal.until("\x1b[6n");
+    terminal.type_in("\x1b[3;1R");
+    terminal.until(MARK);
+    terminal.leave();
+}
+
+/// On a light background white cannot be read.
+#[test]
+fn what_is_typed_has_the_colour_of_the_terminal() {
+    let home = Home::new();
+    let mut terminal = Terminal::run(&home, 80, &["chat", "--new"]).waiting();
+    terminal.type_in("hello\r");
+    let shown = terminal.until("echo: hello");
+    assert!(
+        shown.contains('h') && !shown.contains("37m") && !shown.contains("97m"),
+        "{shown:?}"
+    );
+    terminal.until(MARK);
+    terminal.leave();
+}
+
 /// Such as that of an editor, or one that a slow line is in front of.
 #[test]
 fn a_chat_works_at_a_terminal_that_does_not_report_its_cursor() {

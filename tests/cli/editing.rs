@@ -179,9 +179,14 @@ fn what_was_written_for_an_edit_that_is_refused_is_kept() {
         let told = text(&edited.stderr);
         assert_eq!(edited.status.code(), Some(code), "{wrote}: {told}");
         if code == 4 {
-            // The time of the user's clock: `2026-11-24 12:57`.
-            let (_, at) = told.split_once(" was deleted at ").unwrap();
-            assert_eq!(at.find(';'), Some("2026-11-24 12:57".len()), "{told}");
+            // The time of the user's clock, which is nine hours ahead.
+            let shown = home.command(&["show", &id]).env("TZ", "UTC").output().unwrap();
+            let at = |told: &str| -> jiff::civil::DateTime {
+                let (_, at) = told.split_once(" was deleted at ").unwrap();
+                at.split_once(';').unwrap().0.replace(' ', "T").parse().unwrap()
+            };
+            let ahead = at(&told) - at(&text(&shown.stderr));
+            assert_eq!(ahead.total(jiff::Unit::Hour).unwrap(), 9.0, "{told}");
         }
         let files: Vec<_> = std::fs::read_dir(&temporary).unwrap().collect();
         assert_eq!(files.len(), 1, "{wrote}: {files:?}");

@@ -1,16 +1,17 @@
 //! Ctrl-C and Esc while the daemon takes its time, and in a turn that runs already.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::finding::{CTRL_F, ENTER, ESCAPE};
 use super::home::Home;
 use super::sessionctl;
 use super::stub::{ID, Stub};
-use super::terminal::{ASKED, MARK, Terminal};
+use super::terminal::{ASKED, MARK, Terminal, in_shell};
 
 const CTRL_C: &str = "\x03";
 
@@ -120,6 +121,44 @@ fn a_signal_ends_a_chat_and_a_question() {
         terminal.signal(Signal::TERM);
         terminal.exits(143);
     }
+}
+
+/// A hang-up by hand leaves the terminal as it was found; see [`Terminal::ended`].
+#[test]
+fn a_hang_up_ends_the_picker() {
+    let stub = Stub::start();
+    let mut command = sessionctl(&stub.home(), &["chat"]);
+    let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
+    terminal.until("Esc leaves");
+    terminal.signal(Signal::HUP);
+    terminal.exits(129);
+}
+
+/// As in a background job of a script, and after `nohup`, whose command outlives its terminal.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let attach = home.command(&["attach", &id]);
+    let script =
+        "mkfifo out; trap '' INT HUP; \"$0\" \"$@\" < /dev/null > out 2>&1 & echo job $!.; read line";
+    let mut terminal = Terminal::of(80, &in_shell(script, &attach));
+    terminal.until("job ");
+    let job = terminal.until(".");
+    let job = Pid::from_raw(job.trim_end_matches('.').parse().unwrap()).unwrap();
+    let mut shown = BufReader::new(File::open(home.path().join("out")).unwrap()).lines();
+    let mut shows = |words: &str| shown.any(|line| line.unwrap().contains(words));
+    assert!(shows("idle"));
+    for signal in [Signal::INT, Signal::HUP] {
+        kill_process(job, signal).unwrap();
+    }
+    drop(terminal);
+    // It follows the conversation on.
+    home.said(&["send", &id, "hello"]);
+    assert!(shows("echo: hello"));
+    kill_process(job, Signal::TERM).unwrap();
+    assert!(!shows("echo"));
 }
 
 /// The daemon would hold events for it.

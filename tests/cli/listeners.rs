@@ -136,6 +136,35 @@ fn a_listener_that_never_answers_is_named() {
     );
 }
 
+/// Another program's socket, which speaks another language.
+#[test]
+fn a_listener_that_speaks_something_else_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = socket_in(home.path());
+    let listener = UnixListener::bind(&socket).unwrap();
+    let serving = std::thread::spawn(move || {
+        for said in ["HTTP/1.1 400 Bad Request\r\n\r\n", "{\"hello\":1}\n"] {
+            let (mut connection, _) = listener.accept().unwrap();
+            connection.write_all(said.as_bytes()).unwrap();
+            let mut received = Vec::new();
+            connection.read_to_end(&mut received).unwrap();
+        }
+    });
+    let expected = json!({"path": socket, "pid": std::process::id()});
+    for _ in 0..2 {
+        let error = refused(
+            "ls (another program's socket)",
+            &run(home.path(), &["ls", "--json"]),
+        );
+        assert_eq!(error["data"], expected, "{error}");
+    }
+    serving.join().unwrap();
+    assert!(
+        !home.path().join("data/journal.jsonl").exists(),
+        "a daemon was started"
+    );
+}
+
 /// A service manager listens for a daemon that takes long to start: it takes its lock when the client waits already, and is another
 /// process than the listener.
 #[test]

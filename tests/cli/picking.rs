@@ -96,7 +96,9 @@ fn the_last_prompt_of_the_oldest_of_many_is_found() {
     }
     let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
     until(&mut terminal, "60 of 60");
-    terminal.type_in("bicycle");
+    terminal.type_in("unheard");
+    until(&mut terminal, "in the newest 1000 only");
+    terminal.type_in(&format!("{CTRL_U}bicycle"));
     until(&mut terminal, &format!("❯ {}", &oldest[..8]));
     terminal.type_in(ENTER);
     let shown = terminal.exits(0);

@@ -333,6 +333,54 @@ fn answer_shows_the_question_and_asks() {
     terminal.exits(0);
 }
 
+/// Whoever answers in one command sees what they answer; who allows must have seen all of it.
+#[test]
+fn an_answer_in_a_command_shows_what_it_is_about() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let asks = |prompt: &str| {
+        let asked = home.run(&["send", &id, prompt]);
+        assert_eq!(asked.status.code(), Some(8), "{asked:?}");
+    };
+    let at = |answer: &str| {
+        let mut command = home.command(&["--quiet", "answer", &id, answer]);
+        Terminal::of(80, command.env("NO_COLOR", "1").env("PAGER", "sed s/^/PAGED:/"))
+    };
+    let command = r#"[[ask Run it?]] [[tool Bash {"command":"make\nmake install"}]] [[say Done]]"#;
+    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
+    let change = format!("[[ask Edit a.txt?]] [[write a.txt {long}]] [[say Written]]");
+    for (prompt, answer) in [
+        (command, "allow"),
+        (command, r#"{"outcome":"cancelled"}"#),
+        (&change, "deny"),
+    ] {
+        asks(prompt);
+        let shown = at(answer).exits(0);
+        let is_whole = prompt == command;
+        assert_eq!(shown.contains("    make install\r\n"), is_whole, "{shown:?}");
+        assert_eq!(shown.contains("+ line 0\r\n"), !is_whole, "{shown:?}");
+        assert!(!shown.contains("line 59"), "{shown:?}");
+        // The turn ends in its own time.
+        home.run(&["--quiet", "cancel", &id]);
+    }
+    let file = home.path().join("a.txt");
+    for answer in ["allow", r#"{"outcome":"selected", "optionId":"allow_once"}"#] {
+        asks(&change);
+        let mut terminal = at(answer);
+        terminal.until(ASKED);
+        assert_eq!(home.shown(&id)["interrupts"].as_array().unwrap().len(), 1);
+        assert!(!file.exists());
+        terminal.type_in("y");
+        terminal.until("PAGED:");
+        terminal.until("line 59");
+        terminal.until(ASKED);
+        terminal.type_in("y");
+        terminal.exits(0);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
 /// A key that was typed just before answers nothing either.
 #[test]
 fn ctrl_d_leaves_the_question_open() {

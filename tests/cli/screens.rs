@@ -367,7 +367,14 @@ fn steady_line(line: &str, ids: &mut Vec<String>) -> String {
                 time.chars().map(zero).collect()
             }
             _ if is_number && ["process", "CONT", "-CONT", "-KILL"].contains(&before) => "PID".to_owned(),
-            number if is_number && ["s", "min", "h"].contains(&after) => format!("{:>1$}", 0, number.len()),
+            number if is_number && ["s", "min", "h"].contains(&after) => {
+                // An age is padded before it is painted.
+                let before = steady.strip_suffix("{dim}").map(|before| (before.len(), "{dim}"));
+                let (end, paint) = before.unwrap_or((steady.len(), ""));
+                steady.truncate(end);
+                steady.push_str(&" ".repeat(number.len() - 1));
+                format!("{paint}0")
+            }
             word => word.to_owned(),
         };
         steady.push_str(&written);

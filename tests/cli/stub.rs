@@ -259,7 +259,10 @@ fn methods() -> Methods {
     answer(&mut methods, "conversation/list", &list_result());
     answer(&mut methods, "conversation/close", "{}");
     answer(&mut methods, "conversation/unsubscribe", "true");
-    answer(&mut methods, "daemon/status", "{}");
+    add(&mut methods, "daemon/status", |params, shared| async move {
+        shared.arrived("daemon/status", params);
+        raw("{}")
+    });
     answer(&mut methods, "agent/list", r#"{"agents":[],"install":{}}"#);
     add(&mut methods, "transcript/list", |params, shared| async move {
         if params["query"] == HELD {

@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 
 use super::listeners::refused;
+use super::stub::{ID, Stub};
 use super::terminal::Terminal;
 use super::{check, run, sessionctl, text};
 use crate::home::Home;
@@ -26,6 +28,24 @@ fn begun(home: &Home, arguments: &[&str]) -> (Child, impl Iterator<Item = String
     (child, lines.map(Result::unwrap))
 }
 
+/// One question tells it for the whole connection, of which a followed turn awaits two things.
+#[test]
+fn a_silent_daemon_is_asked_once_at_a_time() {
+    let stub = Stub::start();
+    let began = Instant::now();
+    let mut command = sessionctl(&stub.home(), &["send", ID, "deaf"]);
+    let terminal = Terminal::of(WIDE, command.env("NO_COLOR", "1"));
+    // When it connects, and twice in the silence.
+    stub.wait_for_calls("daemon/status", 3);
+    assert!(
+        began.elapsed() >= Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+    terminal.signal(Signal::TERM);
+    terminal.exits(143);
+}
+
 /// A turn, the events of others and a single answer may take hours; a daemon that is stopped is noticed all the same.
 #[test]
 fn no_command_waits_for_a_daemon_that_stops_answering() {
@@ -36,7 +56,7 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
         let made = run(home.path(), &["new"]);
         text(&made.stdout).trim_end().to_owned()
     };
-    let (deaf, talk) = (new(), new());
+    let (deaf, talk, done) = (new(), new(), new());
     let (attach, mut events) = begun(&home, &["attach", &deaf]);
     let (send, mut lines) = begun(&home, &["send", &deaf, "[[say Begun]] [[deaf]] [[hang]]"]);
     assert!(lines.any(|line| line.contains("Begun")));
@@ -44,13 +64,21 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
     let mut chat = Terminal::of(WIDE, chat.env("NO_COLOR", "1")).waiting();
     chat.enter("[[say Begun]] [[hang]]");
     chat.until("Begun");
+    let (idle, mut events_of_done) = begun(&home, &["attach", &done]);
+    check(&run(home.path(), &["send", &done, "one"]), 0, "echo: one\n");
+    assert!(events_of_done.any(|line| line.contains("turnEnded")));
     let (cancel, _answer) = begun(&home, &["cancel", &deaf]);
     assert!(events.any(|line| line.contains("cancelling")));
 
     daemon.signal(Signal::STOP);
     let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
     waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
-    for (name, child) in [("send", send), ("attach", attach), ("cancel", cancel)] {
+    for (name, child) in [
+        ("send", send),
+        ("attach", attach),
+        ("attach, after the turn", idle),
+        ("cancel", cancel),
+    ] {
         let output = child.wait_with_output().unwrap();
         let error = refused(&format!("{name} (daemon stopped meanwhile)"), &output);
         let expected = json!({"path": home.socket(), "pid": daemon.pid()});

@@ -533,15 +533,28 @@ async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
         "{answer}"
     );
 
-    // An agent that has begun has read its prompt: something else is meant.
+    // An agent that has sent anything since has read its prompt: something else is meant. Neither is a refusal of ours.
     let update =
         json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "begun"}});
     let update = json!({"sessionId": "S", "update": update});
-    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": update});
-    let script = format!("{}\n{error}\nhold", update.to_string().replace("\"S\"", "$S"));
-    let (request, _) = raw.run(id, &script).await;
-    raw.event("update").await;
-    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
-    app.ask("conversation/cancel", id).await;
-    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
+    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": update})
+        .to_string()
+        .replace("\"S\"", "$S");
+    for sent in [
+        update.clone(),
+        json!({"jsonrpc": "2.0", "id": 7, "method": "fs/unknown", "params": {}}).to_string(),
+        json!({"jsonrpc": "2.0", "method": "unknown", "params": {}}).to_string(),
+        json!({"jsonrpc": "2.0"}).to_string(),
+    ] {
+        let script = format!("{sent}\n{error}\n{update}\nhold");
+        let (request, _) = raw.run(id, &script).await;
+        raw.event("update").await;
+        assert_eq!(app.get(id).await.state, ConversationState::Prompting, "{sent}");
+        app.ask("conversation/cancel", id).await;
+        assert_eq!(
+            raw.answer(request).await["result"]["stopReason"],
+            "cancelled",
+            "{sent}"
+        );
+    }
 }

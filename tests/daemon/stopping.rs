@@ -84,6 +84,33 @@ async fn a_second_signal_cuts_the_stop_short() {
     assert!(daemon.ended().await.success());
 }
 
+/// A call that is refused because the daemon stops has changed no file, so it can be repeated under its key.
+#[tokio::test]
+async fn what_is_refused_while_it_stops_was_not_done() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
+    let (daemon, app) = home.opened().await;
+    let gone = app.begun(&home.project(), &["first"]).await;
+    let session = app.get(gone).await.head.unwrap();
+    app.call("transcript/keep", json!({"conversationId": gone}))
+        .await
+        .unwrap();
+    app.ask("conversation/delete", gone).await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
+    daemon.signal(Signal::TERM);
+    while holder.event("stateChanged").await["state"] != "cancelling" {}
+    let forget = json!({"upstreamId": session, "requestId": "f1"});
+    let refusal = app.call("transcript/forget", forget.clone()).await;
+    refused(refusal, ErrorKind::ShuttingDown);
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().await.success());
+
+    let (_daemon, app) = home.opened().await;
+    let forgotten = app.call("transcript/forget", forget).await.unwrap();
+    assert!(forgotten["bytes"].as_u64().unwrap() > 0);
+}
+
 #[tokio::test]
 async fn a_shutdown_waits_no_longer_than_it_was_told() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
@@ -96,6 +123,25 @@ async fn a_shutdown_waits_no_longer_than_it_was_told() {
         .unwrap();
     assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
     assert!(daemon.ended().await.success());
+}
+
+/// Also for a turn that is being cancelled already.
+#[tokio::test]
+async fn a_shutdown_waits_no_longer_for_a_turn_that_is_being_cancelled() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
+    holder
+        .send("conversation/cancel", json!({"conversationId": id}))
+        .await;
+    while holder.event("stateChanged").await["state"] != "cancelling" {}
+    let began = std::time::Instant::now();
+    app.call("daemon/shutdown", json!({"graceMs": 0})).await.unwrap();
+    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+    assert!(daemon.ended().await.success());
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
 /// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is

@@ -49,8 +49,10 @@ impl Terminal {
         let settings = tcgetattr(&slave).unwrap();
 
         // A new session whose controlling terminal is standard input.
-        let mut leader = Command::new("setsid");
-        leader.arg("--ctty").arg(command.get_program());
+        let mut leader = Command::new("/usr/bin/env");
+        // The tests may run in the background, where these are ignored.
+        leader.args(["--default-signal=INT,HUP", "setsid", "--ctty"]);
+        leader.arg(command.get_program());
         leader.args(command.get_args()).env_clear();
         if let Some(path) = std::env::var_os("PATH") {
             leader.env("PATH", path);

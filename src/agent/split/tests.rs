@@ -1,6 +1,6 @@
 use super::*;
 
-/// Feeds the bytes in pieces and returns the lines; for a skipped line, its length and id.
+/// Feeds the bytes in pieces and returns the lines; for a skipped line, its id.
 fn split(bytes: &[u8], piece_bytes: usize, max_line_bytes: usize) -> Vec<String> {
     let mut splitter = Splitter::new(max_line_bytes, 64);
     let mut lines = Vec::new();
@@ -14,9 +14,7 @@ fn split(bytes: &[u8], piece_bytes: usize, max_line_bytes: usize) -> Vec<String>
         while let Some(piece) = splitter.next_line() {
             lines.push(match piece {
                 Piece::Line(line) => String::from_utf8(line.to_vec()).unwrap(),
-                Piece::TooLong { found, bytes } => {
-                    format!("<{bytes} {}>", found.id.as_deref().unwrap_or("-"))
-                }
+                Piece::TooLong(found) => format!("<{}>", found.id.as_deref().unwrap_or("-")),
             });
         }
     }
@@ -35,12 +33,12 @@ fn lines_are_the_same_however_they_arrive() {
         ("12345678\n", &["12345678"]),
         ("12345678\r\n", &["12345678"]),
         ("12345678", &["12345678"]),
-        ("123456789\nok\n", &["<9 ->", "ok"]),
-        ("123456789\r\nok\n", &["<9 ->", "ok"]),
-        ("12345678901234567890\r\n12345678\n", &["<20 ->", "12345678"]),
-        ("123456789", &["<9 ->"]),
-        ("{\"id\":7,\"a\":1}\nok", &["<14 7>", "ok"]),
-        ("{\"a\":1,\"id\":\"x\"}", &["<16 \"x\">"]),
+        ("123456789\nok\n", &["<->", "ok"]),
+        ("123456789\r\nok\n", &["<->", "ok"]),
+        ("12345678901234567890\r\n12345678\n", &["<->", "12345678"]),
+        ("123456789", &["<->"]),
+        ("{\"id\":7,\"a\":1}\nok", &["<7>", "ok"]),
+        ("{\"a\":1,\"id\":\"x\"}", &["<\"x\">"]),
     ];
     for (input, expected) in table {
         for piece_bytes in 1..=input.len().max(1) {
@@ -63,8 +61,8 @@ fn long_lines_are_split_for_any_read_size() {
         let lines = ["a", "bb", &with_id, &long, "c", "rest"];
         let expected = lines.map(|line| match (line.len() <= limit, line.starts_with('{')) {
             (true, _) => line.to_owned(),
-            (false, true) => format!("<{} 5>", line.len()),
-            (false, false) => format!("<{} ->", line.len()),
+            (false, true) => "<5>".to_owned(),
+            (false, false) => "<->".to_owned(),
         });
         for piece_bytes in [1, 1_000, 65_536, 1_000_000] {
             assert_eq!(

@@ -120,7 +120,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         while let Some(piece) = splitter.next_line() {
             let waiting = match piece {
                 Piece::Line(line) => take_line(shared, line),
-                Piece::TooLong { found, .. } => {
+                Piece::TooLong(found) => {
                     take_too_long(shared, &found);
                     0
                 }
@@ -141,6 +141,7 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
     if line.is_empty() {
         return 0;
     }
+    let last_sent = shared.heard();
     let envelope = match Envelope::scan_bytes(line) {
         Ok(envelope) => envelope,
         Err(reason) => {
@@ -156,7 +157,7 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
             0
         }
         Kind::Response => {
-            shared.with_routes(|routes| routes.response(&envelope));
+            shared.with_routes(|routes| routes.response(&envelope, last_sent));
             0
         }
     }
@@ -214,6 +215,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
 
 fn take_too_long(shared: &Shared, line: &Oversized) {
     let limit_bytes = shared.options.max_line_bytes;
+    shared.heard();
     tracing::warn!(
         limit_bytes,
         id = line.id,

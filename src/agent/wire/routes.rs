@@ -81,8 +81,6 @@ pub(super) struct Routes {
     death: Option<Arc<Death>>,
     /// How many prompts were unanswered at the death.
     prompts_at_death: usize,
-    /// The last line that was sent, if it was a request and the agent has sent nothing since.
-    last_sent: Option<RequestId>,
     /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
     failing: Option<i64>,
 }
@@ -98,7 +96,6 @@ impl Routes {
         if self.waiters.len() >= MAX_CALLS_IN_FLIGHT {
             return Err(CallError::TooManyCalls);
         }
-        self.last_sent = Some(request);
         self.waiters.insert(
             request,
             Waiter {
@@ -107,11 +104,6 @@ impl Routes {
             },
         );
         Ok(())
-    }
-
-    /// Records that a line was sent that is not a request.
-    pub(super) fn sent_other(&mut self) {
-        self.last_sent = None;
     }
 
     pub(super) fn awaits(&self, request: RequestId) -> bool {
@@ -171,7 +163,6 @@ impl Routes {
 
     /// Passes a notification on. Returns how many entries are queued in its inbox.
     pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
-        self.last_sent = None;
         let Some(route) = self.routes.get(handle) else {
             self.stash(handle, method, line);
             return 0;
@@ -189,7 +180,6 @@ impl Routes {
 
     /// Passes on a notification about a request of the agent, to the inbox of that request.
     pub(super) fn about_request(&mut self, id: &RawId, method: MethodName, line: &Envelope<'_>) -> usize {
-        self.last_sent = None;
         match self
             .agent_requests
             .get(id)
@@ -202,7 +192,6 @@ impl Routes {
 
     /// Passes on a notification that names no session and may concern any.
     pub(super) fn broadcast(&mut self, method: &MethodName, line: &Line) {
-        self.last_sent = None;
         for inbox in self.inboxes() {
             inbox.push_update(method.clone(), line.clone());
         }
@@ -210,7 +199,6 @@ impl Routes {
 
     /// Records updates that were lost, in one session or in all if the session is unknown.
     pub(super) fn overflow(&mut self, handle: Option<&str>) {
-        self.last_sent = None;
         if let Some(route) = handle.and_then(|handle| self.routes.get(handle)) {
             route.inbox.push_overflow(1);
             return;
@@ -229,7 +217,6 @@ impl Routes {
         method: MethodName,
         line: &Envelope<'_>,
     ) -> Result<(), Refusal> {
-        self.last_sent = None;
         if self.agent_requests.contains_key(&id) {
             return Err(Refusal::Duplicate);
         }
@@ -294,13 +281,14 @@ impl Routes {
         }
     }
 
-    /// Passes a response of the agent to its waiter.
-    pub(super) fn response(&mut self, line: &Envelope<'_>) {
+    /// Passes a response of the agent to its waiter. `last_sent` is as in [`Shared::heard`](super::Shared::heard).
+    pub(super) fn response(&mut self, line: &Envelope<'_>, last_sent: Option<RequestId>) {
         let request = match line.id() {
-            Some("null") if line.error().is_some_and(is_of_an_unread_line) => self.only_sent(),
+            Some("null") if line.error().is_some_and(is_of_an_unread_line) => {
+                last_sent.filter(|request| self.is_only_sent(*request))
+            }
             id => id.and_then(RequestId::from_raw),
         };
-        self.last_sent = None;
         let waiter = request.and_then(|request| {
             let waiter = self.waiters.remove(&request)?;
             Some((request, waiter))
@@ -329,12 +317,11 @@ impl Routes {
         self.answer(request, pending, outcome, opened, in_company);
     }
 
-    /// The request that an error without an id answers: an agent that cannot read a line does not know the line's id. Only
-    /// the last line can be meant, if the agent has sent nothing since, has no other request to answer and no other session.
-    /// A request that did arrive must not be taken for one that did not.
-    fn only_sent(&self) -> Option<RequestId> {
-        let is_only = self.waiters.len() == 1 && self.routes.len() <= 1;
-        self.last_sent.filter(|request| is_only && self.awaits(*request))
+    /// Whether an error without an id answers this request, the last line sent: an agent that cannot read a line does not know
+    /// the line's id. It does only if the agent has no other request to answer and no other session. A request that did arrive
+    /// must not be taken for one that did not.
+    fn is_only_sent(&self, request: RequestId) -> bool {
+        self.waiters.len() == 1 && self.routes.len() <= 1 && self.awaits(request)
     }
 
     /// Whether other prompts may have failed for the same reason; see [`Incoming::Response`].
@@ -378,7 +365,6 @@ impl Routes {
 
     /// Records a response that was too long to read.
     pub(super) fn response_too_long(&mut self, raw_id: &str, limit_bytes: usize) {
-        self.last_sent = None;
         let Some(request) = RequestId::from_raw(raw_id) else {
             return;
         };

@@ -6,14 +6,19 @@ use bridge_protocol::InterruptId;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use clap::Args;
 
-use super::question;
+use super::keys::Person;
+use super::question::{self, Question};
+use super::screen::Screen;
 use super::send::finish;
 use super::turn::{Start, Talk};
 use crate::cli::commands::Context;
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::follow::reported;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
@@ -57,22 +62,20 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     let named = options.question.as_deref();
     let interrupt = open_question(&conversation, named)?;
     let Some(answer) = &options.answer else {
-        let Some(interrupt) = interrupt else {
-            return Err(not_open(&id, named.unwrap_or_default()));
-        };
-        let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
-        if !talk.is_attended() {
-            return Err(talk.unanswered(&interrupt));
-        }
-        talk.first = Some(interrupt.id);
-        let ended = talk.follow(Start::Running).await?;
-        return finish(&talk, ended.as_ref());
+        let interrupt = interrupt.ok_or_else(|| not_open(&id, named.unwrap_or_default()))?;
+        return ask(context, daemon, &conversation, interrupt).await;
     };
     let outcome = match &interrupt {
-        Some(interrupt) => question::outcome(interrupt, answer).ok_or_else(|| {
-            let message = format!("invalid answer: {}", one_line(answer));
-            Problem::new(Exit::Usage, message).hint(question::command(&id, interrupt))
-        })?,
+        Some(interrupt) => {
+            let outcome = question::outcome(interrupt, answer).ok_or_else(|| {
+                let message = format!("invalid answer: {}", one_line(answer));
+                Problem::new(Exit::Usage, message).hint(question::command(&id, interrupt))
+            })?;
+            if !is_shown(context, &daemon, &conversation, interrupt, &outcome).await? {
+                return ask(context, daemon, &conversation, interrupt.clone()).await;
+            }
+            outcome
+        }
         // The daemon knows what became of it.
         None => question::chosen(answer),
     };
@@ -100,6 +103,46 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         .output
         .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))?;
     Ok(Exit::Done)
+}
+
+/// Asks the person at the terminal, and follows the turn to its end.
+async fn ask(
+    context: &mut Context<'_>,
+    daemon: Daemon,
+    conversation: &Conversation,
+    interrupt: Interrupt,
+) -> Outcome<Exit> {
+    let mut talk = Talk::new(context, Rc::new(daemon), conversation, None);
+    if !talk.is_attended() {
+        return Err(talk.unanswered(&interrupt));
+    }
+    talk.first = Some(interrupt.id);
+    let ended = talk.follow(Start::Running).await?;
+    finish(&talk, ended.as_ref())
+}
+
+/// Shows a person at a terminal what they answer. False if they would allow what is too long to be shown here: they are asked, so
+/// that they read it first.
+async fn is_shown(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    conversation: &Conversation,
+    interrupt: &Interrupt,
+    outcome: &RawJson,
+) -> Outcome<bool> {
+    if context.output.json || Person::find().is_none() {
+        return Ok(true);
+    }
+    let (_, updates) = reported(daemon, conversation.id).await?;
+    let look = context.output.note_look;
+    let question = Question::reported(interrupt, &conversation.cwd, &updates, look);
+    if question.hidden_lines() > 0 && question.allows(outcome) {
+        return Ok(false);
+    }
+    let quiet = std::mem::take(&mut context.output.quiet);
+    let shown = Screen::new(context.output).question(&question.excerpt(look, ""));
+    context.output.quiet = quiet;
+    shown.map(|()| true)
 }
 
 /// The question that is meant: the named one, or the only one. Nothing if the named one is not open.

@@ -8,10 +8,12 @@ use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use crossterm::event::{self, KeyCode, KeyModifiers};
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
-    ValidationResult, Validator, default_emacs_keybindings,
+    SimpleMatchHighlighter, ValidationResult, Validator, default_emacs_keybindings,
 };
 use tokio::task::spawn_blocking;
 
@@ -31,8 +33,10 @@ const HISTORY_FILE: &str = "chat-history";
 
 /// Reads lines at the terminal.
 pub(super) struct Lines {
-    /// None at a terminal at which lines cannot be edited.
+    /// Nothing while it reads.
     editor: Option<Reedline>,
+    /// Whether the terminal reports where its cursor is, without which lines cannot be edited.
+    reports: bool,
     continued: Continued,
     mark: Mark,
 }
@@ -57,6 +61,8 @@ impl Lines {
         let continued = Continued::default();
         let editor = Reedline::create()
             .with_ansi_colors(look.coloured)
+            // The terminal's own colour: that of the default cannot be read on a light background.
+            .with_highlighter(Box::new(SimpleMatchHighlighter::default()))
             .use_bracketed_paste(true)
             .with_validator(Box::new(Backslash(Arc::clone(&continued))))
             .with_history_exclusion_prefix(Some(" ".to_owned()))
@@ -73,6 +79,7 @@ impl Lines {
         };
         Ok(Self {
             editor: Some(editor),
+            reports: true,
             continued,
             mark: Mark(look.sign("› ", "> ")),
         })
@@ -83,7 +90,7 @@ impl Lines {
     /// # Errors
     /// The terminal cannot be read.
     pub(super) async fn next(&mut self, output: &mut Output) -> Outcome<Typed> {
-        if let Some(mut editor) = self.editor.take() {
+        if let Some(mut editor) = self.editor.take_if(|_| self.reports) {
             let (mark, continued) = (self.mark, Arc::clone(&self.continued));
             // The connection is served meanwhile.
             let editing = spawn_blocking(move || {
@@ -93,6 +100,7 @@ impl Lines {
             let (editor, typed) = editing
                 .await
                 .map_err(|error| unreadable(&io::Error::other(error)))?;
+            self.editor = Some(editor);
             match typed {
                 // Such as that the terminal does not report its cursor position.
                 Err(error) if error.kind() == io::ErrorKind::Other => {
@@ -102,13 +110,14 @@ impl Lines {
                         &format!("lines cannot be edited or recalled here: {why}"),
                     )?;
                 }
-                typed => {
-                    self.editor = Some(editor);
-                    return typed.map_err(|error| unreadable(&error));
-                }
+                typed => return typed.map_err(|error| unreadable(&error)),
             }
         }
-        plain(self.mark).await.map_err(|error| unreadable(&error))
+        let typed = plain(self.mark).await;
+        let (typed, has_reported) = typed.map_err(|error| unreadable(&error))?;
+        // One that was only slow can be asked again.
+        self.reports = has_reported;
+        Ok(typed)
     }
 }
 
@@ -147,10 +156,15 @@ fn edited(editor: &mut Reedline, mark: Mark, continued: &Continued) -> io::Resul
     }
 }
 
-/// Lines as the terminal itself gives them.
-async fn plain(mark: Mark) -> io::Result<Typed> {
+/// Lines as the terminal itself gives them, and whether it has reported its cursor meanwhile.
+async fn plain(mark: Mark) -> io::Result<(Typed, bool)> {
     let interrupts = Interrupts::listen();
-    let (mut text, mut shown) = (String::new(), mark.0);
+    let (mut text, is_line) = typed_ahead()?;
+    let (mut shown, mut has_reported) = (format!("{}{text}", mark.0), false);
+    if is_line {
+        io::stderr().write_all(format!("{shown}\n").as_bytes())?;
+        return Ok((Typed::Text(text), has_reported));
+    }
     loop {
         io::stderr().write_all(shown.as_bytes())?;
         loop {
@@ -158,7 +172,7 @@ async fn plain(mark: Mark) -> io::Result<Typed> {
                 biased;
                 () = interrupts.next() => {
                     io::stderr().write_all(b"\n")?;
-                    return Ok(Typed::Interrupt);
+                    return Ok((Typed::Interrupt, has_reported));
                 }
                 is_typed = keyboard::is_typed() => if is_typed? { break },
             }
@@ -166,17 +180,37 @@ async fn plain(mark: Mark) -> io::Result<Typed> {
         // The terminal gives whole lines: this does not wait.
         let mut line = Vec::new();
         let count = io::stdin().lock().read_until(b'\n', &mut line)?;
-        text.push_str(&without_reports(&String::from_utf8_lossy(&line)));
+        let line = String::from_utf8_lossy(&line);
+        let own = without_reports(&line);
+        has_reported |= own != line;
+        text.push_str(&own);
         if count == 0 && text.is_empty() {
-            return Ok(Typed::End);
+            return Ok((Typed::End, has_reported));
         }
         let whole = text.strip_suffix('\n').unwrap_or(&text);
         match whole.strip_suffix('\\') {
             Some(continued) if count > 0 => text = format!("{continued}\n"),
-            _ => return Ok(Typed::Text(whole.to_owned())),
+            _ => return Ok((Typed::Text(whole.to_owned()), has_reported)),
         }
-        shown = NEXT_LINE;
+        shown = NEXT_LINE.to_owned();
     }
+}
+
+/// What was typed while the line editor waited for the terminal, and whether Enter ended it. What was typed after that is left.
+fn typed_ahead() -> io::Result<(String, bool)> {
+    let mut text = String::new();
+    while event::poll(Duration::ZERO)? {
+        let Some(key) = event::read()?.as_key_press_event() else {
+            continue;
+        };
+        match key.code {
+            KeyCode::Enter => return Ok((text, true)),
+            KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Char(letter) if KeyModifiers::SHIFT.contains(key.modifiers) => text.push(letter),
+            _ => {}
+        }
+    }
+    Ok((text, false))
 }
 
 /// The text without the place of the cursor, which a terminal behind a slow line may report when nobody waits for it any more:

@@ -360,16 +360,32 @@ impl Question {
         }
     }
 
+    /// The question with what the agent has reported of the turn, its tool calls too.
+    pub(super) fn reported(interrupt: &Interrupt, folder: &str, updates: &[RawJson], look: Look) -> Self {
+        let id = tool_call_id(interrupt);
+        let calls = updates.iter().filter_map(|update| update.read::<ToolCall>().ok());
+        let mut known = ToolCall::default();
+        calls
+            .filter(|call| id.is_some() && call.tool_call_id == id)
+            .for_each(|call| known.updated(call));
+        Self::of(interrupt, Some(&known), folder, look)
+    }
+
+    /// What is asked, without what is too long; `how` follows the count of the lines that are not shown.
+    pub(super) fn excerpt(&self, look: Look, how: &str) -> Vec<String> {
+        let mut lines = self.report(look);
+        let hidden = self.hidden_lines();
+        if hidden > 0 {
+            lines.truncate(lines.len() - hidden);
+            let more = words::count(hidden as u64, "more line", "more lines");
+            lines.push(look.paint(ATTENTION, &format!("  ({more}{how})")));
+        }
+        lines
+    }
+
     /// The lines that ask it.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
-        let mut lines = vec![look.paint(ATTENTION, &format!("? {}", self.subject))];
-        let hidden = self.hidden_lines();
-        let shown = self.details.len() - hidden;
-        lines.extend(self.details.iter().take(shown).cloned());
-        if hidden > 0 {
-            let more = words::count(hidden as u64, "more line", "more lines");
-            lines.push(look.paint(ATTENTION, &format!("  ({more}: d shows all)")));
-        }
+        let mut lines = self.excerpt(look, ": d shows all");
         for (key, choice) in &self.choices {
             let meaning = choice.way_of(*key).map_or("", |way| way.meaning);
             let key = look.paint(STRONG, &key.to_string());
@@ -384,15 +400,13 @@ impl Question {
         self.details.len().saturating_sub(shown)
     }
 
-    /// Whether what was typed allows what is asked.
-    pub(super) fn allows(&self, interrupt: &Interrupt, typed: &str) -> bool {
-        let granting = self
-            .choices
+    /// Whether an outcome allows what is asked.
+    pub(super) fn allows(&self, outcome: &RawJson) -> bool {
+        let outcome: Value = outcome.read().unwrap_or_default();
+        let is_chosen = |choice: &Choice| outcome["optionId"] == choice.option_id.as_str();
+        self.choices
             .iter()
-            .filter(|(_, choice)| choice.kind.starts_with("allow"));
-        let mut granting = granting.map(|(_, choice)| selected(choice));
-        let outcome = self.answer(interrupt, typed).map(|(outcome, _)| outcome);
-        outcome.is_some_and(|outcome| granting.any(|allowed| allowed.get() == outcome.get()))
+            .any(|(_, choice)| choice.kind.starts_with("allow") && is_chosen(choice))
     }
 
     /// What is asked, for somebody who cannot answer here.
@@ -554,15 +568,9 @@ fn choices(interrupt: &Interrupt) -> Vec<Choice> {
         .unwrap_or_default()
 }
 
-/// What is asked, for those who are not asked here. `updates` are what the agent has reported of the turn, its tool calls too.
+/// What is asked, for those who are not asked here.
 pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJson]) -> Vec<String> {
-    let id = tool_call_id(interrupt);
-    let calls = updates.iter().filter_map(|update| update.read::<ToolCall>().ok());
-    let mut known = ToolCall::default();
-    calls
-        .filter(|call| id.is_some() && call.tool_call_id == id)
-        .for_each(|call| known.updated(call));
-    Question::of(interrupt, Some(&known), folder, Look::default()).report(Look::default())
+    Question::reported(interrupt, folder, updates, Look::default()).report(Look::default())
 }
 
 /// The command that answers a question.

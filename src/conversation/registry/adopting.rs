@@ -88,7 +88,8 @@ impl Registry {
             adoption.upstream_id = upstream_id;
             self.adopt_session(adoption, request)
         };
-        self.with_whole_id(id, agent.as_ref(), adopt).await
+        self.with_whole_id("conversation/adopt", id, agent.as_ref(), adopt)
+            .await
     }
 
     async fn adopt_session(
@@ -254,7 +255,7 @@ impl Registry {
         agent: Option<&AgentName>,
     ) -> Result<CheckAnswer, ConversationError> {
         let check = |id| self.check_session(id, agent);
-        self.with_whole_id(id, agent, check).await
+        self.with_whole_id("transcript/check", id, agent, check).await
     }
 
     async fn check_session(

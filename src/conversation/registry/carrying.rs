@@ -23,12 +23,6 @@ use super::readings::Pace;
 use crate::store::ConversationRecord;
 use crate::transcript::meter::metered;
 
-/// Whether the answer itself contains the export. Nothing is written then.
-#[must_use]
-pub fn is_inline(format: ExportFormat, path: Option<&str>) -> bool {
-    format == ExportFormat::Json && path.is_none()
-}
-
 /// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
 pub(super) const CARRIED_AT_ONCE: usize = 1;
 
@@ -49,15 +43,32 @@ impl Registry {
     /// # Errors
     /// When there is no such conversation, the path cannot be used, or its transcripts cannot be read.
     pub async fn export(
+        self: &Arc<Self>,
+        id: ConversationId,
+        format: ExportFormat,
+        path: Option<String>,
+        secrets: bool,
+        request: Option<Request>,
+    ) -> Result<ExportAnswer, ConversationError> {
+        let is_answer = format == ExportFormat::Json && path.is_none();
+        // An answer that contains the export would fill the store, and nothing was written.
+        let request = request.filter(|_| !is_answer);
+        self.remembered(Some(id), request, |registry| async move {
+            registry.export_now(id, format, path, secrets, is_answer).await
+        })
+        .await
+    }
+
+    async fn export_now(
         &self,
         id: ConversationId,
         format: ExportFormat,
         path: Option<String>,
         secrets: bool,
+        is_answer: bool,
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
-        let is_answer = is_inline(format, path.as_deref());
         let place = is_answer.then(|| self.readings.place(self.folder_of(id), Pace::Quick));
         let (reading, carrying) = match &place {
             Some(place) => (Some(place.turn(begun.progress()).await?), None),
@@ -66,8 +77,8 @@ impl Registry {
         if !is_answer {
             self.refuse_moving(id)?;
         }
-        let usage = self.usage(id).await;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
+        let usage = self.usage(id).await;
         // What waits in line goes out here, and nowhere else.
         record.waiting.clear();
         view.queue.clear();

@@ -9,6 +9,7 @@ use bridge_protocol::keep::{ForgetAnswer, UnclaimedSession};
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 
+use super::super::answer::Request;
 use super::super::error::ConversationError;
 use super::super::keeping::is_used;
 use super::super::services::Services;
@@ -87,9 +88,10 @@ impl Registry {
     /// When nothing is kept of it, a conversation has it, or several agents' sessions of this id are kept; and what cannot be
     /// removed.
     pub async fn forget_named(
-        &self,
+        self: &Arc<Self>,
         id: UpstreamId,
         agent: Option<AgentName>,
+        request: Option<Request>,
     ) -> Result<ForgetAnswer, ConversationError> {
         let entry = agent.map(|name| self.services.agent(&name)).transpose()?;
         let services = Arc::clone(&self.services);
@@ -97,7 +99,10 @@ impl Registry {
             let session = named(&services, &id, entry.as_deref())?;
             forget(&services, &session)
         };
-        self.changing("transcript/forget", work).await
+        self.remembered(None, request, |registry| async move {
+            registry.changing("transcript/forget", work).await
+        })
+        .await
     }
 }
 

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::answer::Request;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
@@ -42,6 +43,15 @@ const UNPACKED_STAY: Duration = Duration::from_secs(5 * 60);
 /// How long before the last pass a conversation may have changed without that pass seeing it, in milliseconds.
 const OVERLAP_MS: i64 = 60 * 60 * 1_000;
 
+/// What a call about transcripts is about.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// All sessions of a conversation.
+    Conversation(ConversationId),
+    /// A session by its id, and its agent.
+    Session(UpstreamId, Option<AgentName>),
+}
+
 /// A session that a caller names, and where it is.
 struct Named {
     entry: Arc<AgentEntry>,
@@ -57,6 +67,15 @@ struct Wanted {
     named: Vec<Named>,
     /// The id, if the caller named one.
     id: Option<UpstreamId>,
+}
+
+impl Target {
+    fn conversation(&self) -> Option<ConversationId> {
+        match self {
+            Self::Conversation(id) => Some(*id),
+            Self::Session(..) => None,
+        }
+    }
 }
 
 impl Wanted {
@@ -275,26 +294,63 @@ impl Registry {
         }
     }
 
-    /// Backs up all sessions of a conversation, or one session. Without either, only returns the totals of all backups.
+    /// The totals of all backups, and those that belong to no conversation.
+    ///
+    /// # Errors
+    /// When the backups cannot be read.
+    pub async fn keep_totals(&self) -> Result<KeepAnswer, ConversationError> {
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            let sessions = services.keeper.archive.sessions();
+            let sessions = sessions.map_err(|error| failed(&error))?;
+            let total: Total = sessions.iter().collect();
+            let (unclaimed, count) = unclaimed(&services, sessions)?;
+            Ok(KeepAnswer {
+                enabled: services.keeper.rules.is_on,
+                total: Some(KeepTotal {
+                    sessions: total.sessions,
+                    files: total.files,
+                    bytes: total.bytes,
+                    unclaimed: count,
+                }),
+                unclaimed,
+                ..KeepAnswer::default()
+            })
+        };
+        self.changing("transcript/keep", work).await
+    }
+
+    /// Backs up all sessions of a conversation, or one session.
     ///
     /// # Errors
     /// When there is no such conversation or session, or it could not be copied.
     pub async fn keep_named(
-        &self,
-        conversation: Option<ConversationId>,
-        upstream: Option<(UpstreamId, Option<AgentName>)>,
+        self: &Arc<Self>,
+        target: Target,
+        request: Option<Request>,
     ) -> Result<KeepAnswer, ConversationError> {
-        let is_total = conversation.is_none() && upstream.is_none();
-        let wanted = self.named_sessions(conversation, upstream).await?;
-        // A session that no conversation has is not moved with one.
-        let holder = || self.resolve(&wanted.id.as_ref()?.as_str().into()).ok();
-        let moved = match conversation.or_else(holder) {
-            Some(id) => {
-                self.refuse_moving(id)?;
-                Some((id, self.shown(id)?.cwd))
-            }
-            None => None,
+        let of = target.conversation();
+        self.remembered(
+            of,
+            request,
+            |registry| async move { registry.keep_now(target).await },
+        )
+        .await
+    }
+
+    async fn keep_now(&self, target: Target) -> Result<KeepAnswer, ConversationError> {
+        let place = |id| {
+            self.refuse_moving(id)?;
+            Ok::<_, ConversationError>((id, self.shown(id)?.cwd))
         };
+        // Before its sessions are looked up: a move that ends in between is seen then.
+        let mut moved = target.conversation().map(place).transpose()?;
+        let wanted = self.named_sessions("transcript/keep", target).await?;
+        if let Some(session) = &wanted.id {
+            // A session that no conversation has is not moved with one.
+            let holder = self.resolve(&session.as_str().into());
+            moved = holder.ok().map(place).transpose()?;
+        }
         let services = Arc::clone(&self.services);
         let work = move || {
             let named = wanted.found(&services)?;
@@ -319,18 +375,7 @@ impl Registry {
                     bytes: file.bytes,
                 }));
             }
-            if is_total {
-                let sessions = archive.sessions().map_err(|error| failed(&error))?;
-                let total: Total = sessions.iter().collect();
-                let (unclaimed, count) = unclaimed(&services, sessions)?;
-                answer.total = Some(KeepTotal {
-                    sessions: total.sessions,
-                    files: total.files,
-                    bytes: total.bytes,
-                    unclaimed: count,
-                });
-                answer.unclaimed = unclaimed;
-            } else if answer.kept.is_empty() {
+            if answer.kept.is_empty() {
                 let what = "there is no transcript to back up, and no backup".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
@@ -349,16 +394,18 @@ impl Registry {
     /// When there is no such conversation or session, nothing of it is kept, or something else is there.
     pub async fn restore_named(
         self: &Arc<Self>,
-        conversation: Option<ConversationId>,
-        upstream: Option<(UpstreamId, Option<AgentName>)>,
+        target: Target,
+        request: Option<Request>,
     ) -> Result<RestoreAnswer, ConversationError> {
-        if conversation.is_none() && upstream.is_none() {
-            return Err(ConversationError::invalid(
-                "upstreamId",
-                "name the conversation by conversationId, or the transcript by upstreamId",
-            ));
-        }
-        let wanted = self.named_sessions(conversation, upstream).await?;
+        let of = target.conversation();
+        self.remembered(of, request, |registry| async move {
+            registry.restore_now(target).await
+        })
+        .await
+    }
+
+    async fn restore_now(self: &Arc<Self>, target: Target) -> Result<RestoreAnswer, ConversationError> {
+        let wanted = self.named_sessions("transcript/restore", target).await?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
             let named = wanted.found(&services)?;
@@ -423,19 +470,11 @@ impl Registry {
     /// The sessions that a caller means.
     async fn named_sessions(
         &self,
-        conversation: Option<ConversationId>,
-        upstream: Option<(UpstreamId, Option<AgentName>)>,
+        method: &'static str,
+        target: Target,
     ) -> Result<Wanted, ConversationError> {
-        match (conversation, upstream) {
-            (Some(_), Some(_)) => Err(ConversationError::invalid(
-                "upstreamId",
-                "name the conversation by conversationId or the transcript by upstreamId, not both",
-            )),
-            (None, None) => Ok(Wanted {
-                named: Vec::new(),
-                id: None,
-            }),
-            (Some(id), None) => {
+        match target {
+            Target::Conversation(id) => {
                 let record = self.record(id)?;
                 let links = record.chain.links().iter().map(Session::from);
                 let named: Vec<Named> = links
@@ -453,8 +492,8 @@ impl Registry {
                 }
                 Ok(Wanted { named, id: None })
             }
-            (None, Some((id, agent))) => {
-                let id = self.complete_session_id(id, agent.as_ref()).await?;
+            Target::Session(id, agent) => {
+                let id = self.complete_session_id(method, id, agent.as_ref()).await?;
                 Ok(Wanted {
                     named: self.agents_of(&id, agent.as_ref())?,
                     id: Some(id),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryForm, HistoryPage};
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
+use tokio_util::sync::CancellationToken;
 
 use super::super::error::ConversationError;
 use super::super::history::{History, Part, Reach};
@@ -53,8 +54,8 @@ impl Registry {
         .await
     }
 
-    /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it. What is no
-    /// checkpoint's id is looked for in the conversation's history, as a user names a turn.
+    /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it. Any other
+    /// text is a step (`3`, `-1`) or a message id, and is looked up in the conversation's history.
     ///
     /// # Errors
     /// When there is none, or its agent's transcripts cannot be read.
@@ -101,18 +102,23 @@ impl Registry {
         .await
     }
 
-    /// Does work that also changes files. Unlike a reading it is never given up, because a second try would run beside it.
+    /// Does work that also changes files. Unlike a reading it is not ended early when the daemon stops: what it changed must be
+    /// known to its caller.
     ///
     /// # Errors
-    /// As [`Begun::reading`](super::super::work::Begun::reading).
+    /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not
+    /// begun because the daemon stops.
     pub(super) async fn changing<T: Send + 'static>(
         &self,
         method: &'static str,
         change: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let begun = self.begun(method, None);
+        let begun = self.services.works.begin(method, None, CancellationToken::new());
         let place = self.readings.place(None, Pace::Long);
         let change = with_turn(&place, &begun, change).await?;
+        if self.stop.is_cancelled() {
+            return Err(ConversationError::ShuttingDown);
+        }
         begun.reading(change).await
     }
 

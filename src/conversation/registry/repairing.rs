@@ -32,8 +32,8 @@ impl Registry {
         self.carry(id, "transcript/check", call, request).await
     }
 
-    /// The same of the transcript with this id, or whose id starts so. If a conversation continues in that session, it is
-    /// repaired as that conversation's; if no conversation has it, a repaired copy is made beside it, which none has either.
+    /// Repairs the transcript with this id, or whose id starts with it. If a conversation continues in that session, it is
+    /// repaired as that conversation's; if no conversation has it, a repaired copy is made beside it, which belongs to none either.
     ///
     /// # Errors
     /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations have it, of which
@@ -45,7 +45,7 @@ impl Registry {
         request: Option<Request>,
     ) -> Result<Answer, ConversationError> {
         let repair = |id| self.repair_session(id, agent, request);
-        self.with_whole_id(id, agent, repair).await
+        self.with_whole_id("transcript/check", id, agent, repair).await
     }
 
     async fn repair_session(

@@ -2,16 +2,20 @@
 //! stored result.
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
-//! machine of the conversation. This module handles calls that change no conversation's record. Those that change the
-//! store commit their result with the change (see [`Request::answered`]); the others, such as an export, commit it when
-//! they have one, and are carried out again if the daemon is killed before that: an export to a path then finds its own file
-//! there, and is refused.
+//! machine of the conversation. This module handles all others. Those that make a record commit their result with it
+//! (see [`Request::answered`]); the others, such as an export, commit it when they have one, and are carried out again
+//! if the daemon is killed before that: an export to a path then finds its own file there, and is refused.
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bridge_protocol::ConversationId;
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::super::answer::{Answer, Request};
@@ -19,6 +23,9 @@ use super::super::error::ConversationError;
 use super::super::services::{chain_text, now};
 use super::Registry;
 use crate::store::{Change, RequestId, RequestRecord};
+
+/// How long a stop waits for work that other threads do.
+const PATIENCE_AT_STOP: Duration = Duration::from_secs(5);
 
 type Outcome = Option<Result<Answer, ConversationError>>;
 
@@ -104,6 +111,45 @@ impl Registry {
         }
     }
 
+    /// Does work that no conversation's task does, once if the call has a key.
+    ///
+    /// # Errors
+    /// As the work, and [`Registry::once`].
+    pub(super) async fn remembered<T, F>(
+        self: &Arc<Self>,
+        of: Option<ConversationId>,
+        request: Option<Request>,
+        work: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, ConversationError>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: Future<Output = Result<T, ConversationError>> + Send + 'static,
+    {
+        let (registry, work) = (Arc::clone(self), work(Arc::clone(self)));
+        if request.is_none() {
+            return work.await;
+        }
+        let start = || async move { Answer::of(&registry.until_stop(work).await?) };
+        self.once(of, request, start).await?.read()
+    }
+
+    /// Waits for work on other threads; when the daemon stops, for no longer than [`PATIENCE_AT_STOP`]: a disk that does not
+    /// respond must not hold up a stop.
+    async fn until_stop<T>(
+        &self,
+        work: impl Future<Output = Result<T, ConversationError>>,
+    ) -> Result<T, ConversationError> {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => done,
+            () = self.stop.cancelled() => {
+                let done = tokio::time::timeout(PATIENCE_AT_STOP, work).await;
+                done.unwrap_or(Err(ConversationError::ShuttingDown))
+            }
+        }
+    }
+
     fn run_once(
         self: &Arc<Self>,
         of: Option<ConversationId>,
@@ -130,6 +176,11 @@ impl Registry {
             drop(listed);
             sender.send_replace(Some(result));
         };
+        // What the call looks at first, it sees as things are now and not after a call that arrives later.
+        let mut run = Box::pin(run);
+        if tokio::task::unconstrained(run.as_mut()).now_or_never().is_some() {
+            return outcome;
+        }
         match of {
             // The daemon stops when the conversations have, and what they were asked is answered.
             Some(_) => self.tasks.spawn(run),
@@ -181,7 +232,7 @@ impl Registry {
         let kept = self.services.store.request(of, &request.id);
         match kept? {
             Some(kept) if !request.has_content_of(&kept.fingerprint) => Err(request.differs()),
-            Some(kept) => Ok(kept.result.map(Answer::Kept)),
+            Some(kept) => Ok(kept.result.map(Answer::Json)),
             None => Ok(None),
         }
     }

@@ -78,7 +78,7 @@ impl Registry {
             _ => self.find(&filter, None, CANDIDATES_LIMIT).await?,
         };
         match found.as_slice() {
-            // What cannot be read is no reason to say more.
+            // If the folders cannot be read, the error lists no transcripts.
             [] => Err(ConversationError::NoConversation {
                 name: part.to_owned(),
                 transcripts: self.transcripts_with_prefix(part).await.unwrap_or_default(),

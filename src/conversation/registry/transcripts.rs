@@ -107,9 +107,10 @@ impl Registry {
     /// returned as it is.
     ///
     /// # Errors
-    /// When several match, or the transcripts or backups cannot be read.
+    /// When several match, or might because a transcript cannot be read; when the backups cannot be read.
     pub(super) async fn complete_session_id(
         &self,
+        method: &'static str,
         id: UpstreamId,
         agent: Option<&AgentName>,
     ) -> Result<UpstreamId, ConversationError> {
@@ -117,20 +118,10 @@ impl Registry {
         if id.as_str().chars().count() < MIN_PREFIX_CHARS || !store.owners(&id, None)?.is_empty() {
             return Ok(id);
         }
-        let services = Arc::clone(&self.services);
-        let backups = move |prefix: &str, roots: &[Listed]| -> Result<Vec<String>, ConversationError> {
-            let sessions = services.keeper.archive.sessions();
-            let mut sessions = sessions.map_err(|error| failed(&error))?;
-            sessions.retain(|session| {
-                let is_of = |root: &Listed| root.folder == session.key.root;
-                !session.is_released && session.key.upstream_id.starts_with(prefix) && roots.iter().any(is_of)
-            });
-            Ok(sessions
-                .into_iter()
-                .map(|session| session.key.upstream_id)
-                .collect())
-        };
-        let mut found = self.sessions_on_disk(id.as_str(), agent, backups).await?;
+        let mut found = self.backups_with_prefix(method, id.as_str(), agent).await?;
+        if !found.contains_key(id.as_str()) {
+            found.extend(self.sessions_on_disk(method, id.as_str(), agent).await?);
+        }
         if found.contains_key(id.as_str()) {
             return Ok(id);
         }
@@ -145,7 +136,10 @@ impl Registry {
                 }
                 Err(error) => return Err(error),
             };
-            found.entry(session.to_string()).or_insert(title);
+            let known = found.entry(session.to_string()).or_default();
+            if known.is_empty() {
+                *known = title;
+            }
         }
         if found.is_empty() {
             found = of_deleted;
@@ -167,6 +161,7 @@ impl Registry {
     /// Those of the action and of [`Registry::complete_session_id`].
     pub(super) async fn with_whole_id<T, F>(
         &self,
+        method: &'static str,
         id: UpstreamId,
         agent: Option<&AgentName>,
         act: impl FnOnce(UpstreamId) -> F,
@@ -174,47 +169,68 @@ impl Registry {
     where
         F: Future<Output = Result<T, ConversationError>>,
     {
-        let whole = self.complete_session_id(id.clone(), agent).await?;
+        let whole = self.complete_session_id(method, id.clone(), agent).await?;
         let acted = act(whole.clone()).await;
         acted.map_err(|error| match whole == id {
             true => error,
-            false => ConversationError::OfSession {
-                id: whole,
-                error: Box::new(error),
-            },
+            false => error.of("upstreamId", whole),
         })
     }
 
-    /// The transcripts whose ids start with this text, not all if there are many; only the one whose id this is, if there is one.
+    /// The transcripts whose ids start with this text, not all if there are many. If one has exactly this id, only that one,
+    /// without its title.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When a transcript that might match cannot be read.
     pub(super) async fn transcripts_with_prefix(
         &self,
         prefix: &str,
     ) -> Result<Vec<Candidate>, ConversationError> {
-        // A part of a title is often no id, and needs no look at the disk then.
+        // A word of a title is no reason to look at the disk.
         let is_of_id = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-        if prefix.chars().count() < MIN_PREFIX_CHARS || !prefix.chars().all(is_of_id) {
+        let is_word = prefix.chars().all(|character| character.is_ascii_alphabetic())
+            && !prefix.chars().all(|character| character.is_ascii_hexdigit());
+        if prefix.chars().count() < MIN_PREFIX_CHARS || is_word || !prefix.chars().all(is_of_id) {
             return Ok(Vec::new());
         }
-        let no_backups = |_: &str, _: &[Listed]| Ok(Vec::new());
-        Ok(candidates(self.sessions_on_disk(prefix, None, no_backups).await?))
+        let found = self.sessions_on_disk("conversation/resolve", prefix, None);
+        Ok(candidates(found.await?))
     }
 
-    /// The titles of the transcripts whose ids start with this text, and of `others`; only the one whose id this is, if there is a
-    /// transcript. The others have no title here.
-    async fn sessions_on_disk(
+    /// The sessions of backups whose ids start with this text, without titles.
+    async fn backups_with_prefix(
         &self,
+        method: &'static str,
         prefix: &str,
         agent: Option<&AgentName>,
-        others: impl FnOnce(&str, &[Listed]) -> Result<Vec<String>, ConversationError> + Send + 'static,
     ) -> Result<BTreeMap<String, String>, ConversationError> {
-        let roots = match self.listed_roots(agent) {
-            Err(ConversationError::Unsupported(_)) => Vec::new(),
-            roots => roots?,
+        let (roots, services) = (self.roots_of_sessions(agent)?, Arc::clone(&self.services));
+        let prefix = prefix.to_owned();
+        let look = move || {
+            let sessions = services.keeper.archive.sessions();
+            let mut sessions = sessions.map_err(|error| failed(&error))?;
+            sessions.retain(|session| {
+                let is_of = |root: &Listed| root.folder == session.key.root;
+                !session.is_released
+                    && session.key.upstream_id.starts_with(&prefix)
+                    && roots.iter().any(is_of)
+            });
+            let ids = sessions.into_iter().map(|session| session.key.upstream_id);
+            Ok(ids.map(|id| (id, String::new())).collect())
         };
-        let (prefix, shelves) = (prefix.to_owned(), Arc::clone(&self.shelves));
+        self.reading_page(method, None, None, look).await
+    }
+
+    /// The titles of the transcripts whose ids start with this text. If one has exactly this id, only that one, without its title.
+    async fn sessions_on_disk(
+        &self,
+        method: &'static str,
+        prefix: &str,
+        agent: Option<&AgentName>,
+    ) -> Result<BTreeMap<String, String>, ConversationError> {
+        let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
+        // Another call that looks at the folders is waited for here, where that is not taken for a disk that does not respond.
+        let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let look = move || {
             let has = |root: &Listed| root.format.dialect().locate(&root.folder, &prefix);
             if roots
@@ -223,21 +239,37 @@ impl Registry {
             {
                 return Ok(BTreeMap::from([(prefix, String::new())]));
             }
-            let others = others(&prefix, &roots)?;
-            let mut found: BTreeMap<_, _> = others.into_iter().map(|id| (id, String::new())).collect();
-            let mut shelves = shelves.blocking_lock_owned();
+            let (mut found, mut unread) = (BTreeMap::new(), None);
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 shelf.scan(&root.folder, root.format);
+                unread = unread.or_else(|| shelf.unreadable().next().map(Path::to_owned));
                 let entries = shelf.behind(None);
                 for entry in entries.filter(|entry| entry.upstream_id.starts_with(&prefix)) {
                     found.insert(entry.upstream_id.clone(), entry.title.clone());
                 }
             }
-            Ok(found)
+            match unread {
+                Some(path) if !found.is_empty() => Err(ConversationError::invalid(
+                    "upstreamId",
+                    format!(
+                        "{} cannot be read and may contain another session whose id starts with \"{prefix}\"; give the whole id",
+                        path.display()
+                    ),
+                )),
+                _ => Ok(found),
+            }
         };
         // As a list, it waits for no copy of a whole transcript.
-        self.reading_page("transcript/list", None, None, look).await
+        self.reading_page(method, None, None, look).await
+    }
+
+    /// The folders in which a session may be; none if transcripts of the agent cannot be listed.
+    fn roots_of_sessions(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
+        match self.listed_roots(agent) {
+            Err(ConversationError::Unsupported(_)) => Ok(Vec::new()),
+            roots => roots,
+        }
     }
 
     /// All transcripts as they are now. A problem with one folder is logged.

@@ -185,7 +185,7 @@ impl<R> Model<R> {
         }
         match kept.result {
             Some(result) => {
-                self.out.push(Effect::Answer(reply, Ok(Answer::Kept(result))));
+                self.out.push(Effect::Answer(reply, Ok(Answer::Json(result))));
                 None
             }
             // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).

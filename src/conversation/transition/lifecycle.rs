@@ -278,6 +278,8 @@ impl<R> Model<R> {
     /// The daemon stops: what waits is refused, what runs is cancelled.
     pub(super) fn stop(&mut self, grace_ms: u64) {
         self.stopping = true;
+        // Whatever is cancelled from now on, a session that is closed by force too, gets this long.
+        self.rules.cancel_grace_ms = grace_ms;
         self.refuse_line();
         for (caller, _) in std::mem::take(&mut self.resume_waiters) {
             self.answer(caller, Err(ConversationError::ShuttingDown));
@@ -308,13 +310,13 @@ impl<R> Model<R> {
                 self.end_turn_with_failure(stopped_with_question());
             }
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
-                if let Some(turn) = &mut self.turn
-                    && !turn.cancelled
-                {
-                    turn.cancelled = true;
-                    turn.stopped = true;
+                if let Some(turn) = &mut self.turn {
+                    let again = std::mem::replace(&mut turn.cancelled, true);
+                    turn.stopped |= !again;
                     if self.session != Session::Closed {
-                        self.out.push(Effect::SendCancel);
+                        if !again {
+                            self.out.push(Effect::SendCancel);
+                        }
                         self.out.push(Effect::Arm(Deadline::Cancel, grace_ms));
                     }
                 }

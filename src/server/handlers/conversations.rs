@@ -1,7 +1,5 @@
 //! `conversation/…`.
 
-use std::sync::Arc;
-
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
     ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, LineagePage, Settings,
@@ -16,11 +14,11 @@ use super::parameters::{
     LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
     unknown_word,
 };
-use super::{Act, Daemon, Outcome, handlers, read};
+use super::{Act, Daemon, Outcome, handlers};
 use crate::conversation::answer::Request;
 use crate::conversation::effect::{self, Call};
 use crate::conversation::folder::{usable_folder, wanted_folder};
-use crate::conversation::registry::{Filter, Registry, is_inline};
+use crate::conversation::registry::Filter;
 
 impl Act<NewConversation> for Daemon {
     fn complete(&self, params: &mut NewConversation) {
@@ -29,7 +27,7 @@ impl Act<NewConversation> for Daemon {
     }
 
     async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<NewConversation> {
-        read(&self.registry.create(params, request).await?)
+        self.registry.create(params, request).await?.read()
     }
 }
 
@@ -151,7 +149,7 @@ handlers! {
 
     Undo(self, params, request) {
         let id = self.resolve(&params.conversation_id)?;
-        read(&self.registry.undo(id, request).await?)
+        self.registry.undo(id, request).await?.read()
     }
 
     Move(self, params, request) {
@@ -160,7 +158,7 @@ handlers! {
         if params.dry_run {
             return self.registry.plan_move(id, cwd).await;
         }
-        read(&self.registry.move_to(id, cwd, request).await?)
+        self.registry.move_to(id, cwd, request).await?.read()
     }
 
     Chain(self, params, _) {
@@ -215,20 +213,16 @@ handlers! {
     }
 
     Adopt(self, params, request) {
-        read(&self.registry.adopt(params, request).await?)
+        self.registry.adopt(params, request).await?.read()
     }
 
     Export(self, params, request) {
         let id = self.resolve(&params.conversation_id)?;
         let (format, path, secrets) = (params.format, params.path, params.secrets);
-        // An answer that contains the export would fill the store, and nothing was written.
-        let request = request.filter(|_| !is_inline(format, path.as_deref()));
-        let export =
-            move |registry: Arc<Registry>| async move { registry.export(id, format, path, secrets).await };
-        self.once(Some(id), request, export).await
+        self.registry.export(id, format, path, secrets, request).await
     }
 
     Import(self, params, request) {
-        read(&self.registry.import(params, request).await?)
+        self.registry.import(params, request).await?.read()
     }
 }

@@ -86,10 +86,7 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::RevisionMismatch).with("revision", *is)
         }
         ConversationError::StoreFailed(failure) => made(ErrorKind::StoreFailed).retryable(failure.is_passing),
-        ConversationError::OfConversation { id, error } => {
-            bridge(error).with("conversationId", id.to_string())
-        }
-        ConversationError::OfSession { id, error } => bridge(error).with("upstreamId", id.as_str()),
+        ConversationError::Of { member, id, error } => bridge(error).with(*member, id.as_str()),
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
         ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
     }

@@ -1,17 +1,15 @@
 //! `transcript/…` and `checkpoint/…`.
 
-use std::sync::Arc;
-
 use bridge_protocol::method::{
     Check, Forget, GetCheckpoint, Keep, ListTranscripts, MoveTree, Restore, TreeMoves, UndoTree,
 };
-use bridge_protocol::{AgentName, UpstreamId};
+use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
 
 use super::parameters::{LIST_LIMITS, page_limit};
-use super::{handlers, read};
+use super::{Daemon, handlers};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::wanted_folder;
-use crate::conversation::registry::{Registry, TranscriptFilter, tree};
+use crate::conversation::registry::{Target, TranscriptFilter, tree};
 
 handlers! {
     ListTranscripts(self, params, _) {
@@ -26,53 +24,36 @@ handlers! {
     }
 
     Check(self, params, request) {
-        let Check {
-            upstream_id,
-            conversation_id,
-            agent,
-            repair,
-            ..
-        } = params;
-        let invalid = ConversationError::invalid;
-        let target =
-            "name the transcript by upstreamId, or by conversationId the conversation whose head it is";
-        if conversation_id.is_some() && upstream_id.is_none() && agent.is_some() {
-            return Err(invalid(
-                "agent",
-                "a conversation has its agent; leave out agent with conversationId",
-            ));
-        }
-        let (registry, agent) = (&self.registry, agent.as_ref());
-        let repaired = match (upstream_id, &conversation_id) {
-            (Some(id), None) if repair => registry.repair_transcript(id, agent, request).await,
-            (None, Some(name)) if repair => registry.repair_head(self.resolve(name)?, request).await,
-            (Some(id), None) => return registry.check_transcript(id, agent).await,
-            (None, Some(name)) => return registry.check_head(self.resolve(name)?).await,
-            (None, None) | (Some(_), Some(_)) => return Err(invalid("upstreamId", target)),
+        let target = self.target(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
+        let registry = &self.registry;
+        let repaired = match (target.ok_or_else(no_target)?, params.repair) {
+            (Target::Conversation(id), false) => return registry.check_head(id).await,
+            (Target::Session(id, agent), false) => return registry.check_transcript(id, agent.as_ref()).await,
+            (Target::Conversation(id), true) => registry.repair_head(id, request).await,
+            (Target::Session(id, agent), true) => {
+                registry.repair_transcript(id, agent.as_ref(), request).await
+            }
         };
-        read(&repaired?)
+        repaired?.read()
     }
 
     Keep(self, params, request) {
-        let session = of_agent(params.upstream_id, params.agent)?;
-        let of = self.resolve_named(params.conversation_id.as_ref())?;
-        // Nothing is named: only the totals are asked for.
-        let request = request.filter(|_| of.is_some() || session.is_some());
-        let keep = |registry: Arc<Registry>| async move { registry.keep_named(of, session).await };
-        self.once(of, request, keep).await
+        let target = self.target(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
+        match target {
+            Some(target) => self.registry.keep_named(target, request).await,
+            None => self.registry.keep_totals().await,
+        }
     }
 
     Restore(self, params, request) {
-        let session = of_agent(params.upstream_id, params.agent)?;
-        let of = self.resolve_named(params.conversation_id.as_ref())?;
-        let restore = |registry: Arc<Registry>| async move { registry.restore_named(of, session).await };
-        self.once(of, request, restore).await
+        let target = self.target(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
+        let target = target.ok_or_else(no_target)?;
+        self.registry.restore_named(target, request).await
     }
 
     Forget(self, params, request) {
         let (id, agent) = (params.upstream_id, params.agent);
-        let forget = |registry: Arc<Registry>| async move { registry.forget_named(id, agent).await };
-        self.once(None, request, forget).await
+        self.registry.forget_named(id, agent, request).await
     }
 
     MoveTree(self, params, request) {
@@ -81,7 +62,7 @@ handlers! {
         if params.dry_run {
             return registry.plan_tree(tree).await;
         }
-        read(&registry.move_tree(tree, request).await?)
+        registry.move_tree(tree, request).await?.read()
     }
 
     UndoTree(self, params, request) {
@@ -89,7 +70,7 @@ handlers! {
         let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
             what: format!("there is no folder move \"{undo_id}\" that can be undone"),
         })?;
-        read(&self.registry.undo_tree(id, request).await?)
+        self.registry.undo_tree(id, request).await?.read()
     }
 
     TreeMoves(self, _, _) {
@@ -102,17 +83,38 @@ handlers! {
     }
 }
 
-/// A session by its own id, and its agent; an agent alone names none.
-fn of_agent(
-    id: Option<UpstreamId>,
-    agent: Option<AgentName>,
-) -> Result<Option<(UpstreamId, Option<AgentName>)>, ConversationError> {
-    match (id, agent) {
-        (Some(id), agent) => Ok(Some((id, agent))),
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(ConversationError::invalid(
-            "agent",
-            "agent is the agent of upstreamId; leave it out without upstreamId",
-        )),
+impl Daemon {
+    /// What a call is about; none if the caller names nothing.
+    fn target(
+        &self,
+        conversation: Option<&ConversationRef>,
+        session: Option<UpstreamId>,
+        agent: Option<AgentName>,
+    ) -> Result<Option<Target>, ConversationError> {
+        let invalid = |parameter, why: &str| Err(ConversationError::invalid(parameter, why));
+        match (conversation, session, agent) {
+            (None, None, None) => Ok(None),
+            (Some(name), None, None) => Ok(Some(Target::Conversation(self.resolve(name)?))),
+            (None, Some(id), agent) => Ok(Some(Target::Session(id, agent))),
+            (Some(_), Some(_), _) => invalid(
+                "upstreamId",
+                "name the conversation by conversationId or the transcript by upstreamId, not both",
+            ),
+            (Some(_), None, Some(_)) => invalid(
+                "agent",
+                "a conversation has its agent; leave out agent with conversationId",
+            ),
+            (None, None, Some(_)) => invalid(
+                "agent",
+                "agent is the agent of upstreamId; leave it out without upstreamId",
+            ),
+        }
     }
+}
+
+fn no_target() -> ConversationError {
+    ConversationError::invalid(
+        "upstreamId",
+        "name the conversation by conversationId, or the transcript by upstreamId",
+    )
 }

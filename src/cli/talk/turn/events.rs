@@ -80,6 +80,7 @@ impl Talk<'_> {
                 _ => Ok(()),
             },
             Event::TurnEnded { turn } if watches => {
+                own.id = None;
                 if json {
                     return Ok(());
                 }
@@ -152,7 +153,7 @@ impl Talk<'_> {
         let follows_running = watches || (matches!(start, Start::Running) && own.id.is_none());
         let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
         match &own.id {
-            _ if watches => {}
+            _ if watches => own.id = running_id.cloned(),
             None if follows_running => {
                 own.id = running_id.cloned();
                 own.has_ended = own.id.is_none() && open.is_empty();

@@ -122,7 +122,10 @@ impl Talk<'_> {
         }
         let question = &asked.question;
         let is_unread = question.hidden_lines() > 0 && !asked.is_read;
-        let allows = is_unread && question.allows(interrupt, &typed);
+        let answer = question.answer(interrupt, &typed);
+        let allows = answer
+            .as_ref()
+            .is_some_and(|(outcome, _)| is_unread && question.allows(outcome));
         if typed == "d" || allows {
             let details = question.details();
             asked.is_read = true;
@@ -133,7 +136,7 @@ impl Talk<'_> {
             }
             return self.page(&details);
         }
-        let Some((outcome, said)) = question.answer(interrupt, &typed) else {
+        let Some((outcome, said)) = answer else {
             let help = question.help();
             return self.dialogue(|screen| {
                 help.iter()

@@ -308,7 +308,7 @@ fn a_call_with_a_key_is_remembered_with_its_answer() {
     world.model.record.revision = 4;
     world.call(rename(), Some("k"));
     let again = world.call(rename(), Some("k"));
-    assert!(matches!(world.answers[&again], Ok(Answer::Kept(_))));
+    assert!(matches!(world.answers[&again], Ok(Answer::Json(_))));
 }
 
 #[test]

@@ -307,7 +307,7 @@ fn the_same_edit_again_is_answered_with_what_came_of_it() {
     world.ends("end_turn");
     assert_eq!(world.answers[&first], world.answers[&joined]);
     let again = world.edit_with(AT, Fidelity::Text, Some("k1"));
-    let Ok(Answer::Kept(kept)) = &world.answers[&again] else {
+    let Ok(Answer::Json(kept)) = &world.answers[&again] else {
         panic!("it was carried out again")
     };
     assert_eq!(*kept, world.answers[&first].as_ref().unwrap().to_json().unwrap());

@@ -319,7 +319,7 @@ fn what_an_answer_did_and_what_its_caller_is_told_reach_the_disk_together() {
         assert!(world.answers[&first].is_ok());
         assert_eq!(world.answers[&first], world.answers[&(first + 1)]);
         let again = world.respond_with("q1", outcome.clone(), Some("k"));
-        assert!(matches!(world.answers[&again], Ok(Answer::Kept(_))));
+        assert!(matches!(world.answers[&again], Ok(Answer::Json(_))));
     }
 }
 

@@ -138,7 +138,7 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
             None => "continues no more".to_owned(),
         },
         Ok(Answer::Done) => "done".to_owned(),
-        Ok(Answer::Kept(_)) => "kept".to_owned(),
+        Ok(Answer::Json(_)) => "kept".to_owned(),
         Err(error) => format!("error {}", error_name(error)),
     };
     format!("answer {reply} {what}")
