@@ -1,3 +1,4 @@
+mod bad_input;
 mod blank;
 mod copies;
 mod lists;

@@ -2,7 +2,8 @@
 //! to the agent's folders.
 //!
 //! A folder is deleted when its last user drops it. Because a history is read page by page, the folders that were used last stay,
-//! up to [`STAY_BYTES`]. A folder never changes: when the copies change, they are unpacked into another one.
+//! up to [`STAY_BYTES`], until the next [`Archive::forget_unpacked`]. A folder never changes: when the copies change, they are
+//! unpacked into another one.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +20,7 @@ use crate::transcript::copy::make_folder;
 use crate::transcript::dialect::Dialect;
 
 /// How much stays unpacked although nobody uses it, in bytes: some long transcripts. The last folder stays whatever its size.
-const STAY_BYTES: u64 = 1024 * 1024 * 1024;
+const STAY_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A kept session as its agent had it, for as long as this is held.
 #[derive(Clone, Debug)]

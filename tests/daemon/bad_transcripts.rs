@@ -209,6 +209,35 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     }
 }
 
+/// Of a line that is copied, compared or backed up no second copy is held. A line that is nested too deep goes along.
+#[tokio::test]
+async fn a_move_and_a_backup_hold_one_line() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let data = "x".repeat(60 << 20);
+    let long = json!({"type": "attachment", "cwd": home.project(), "data": data});
+    let (deep, shallow) = ("[".repeat(10_000), "]".repeat(10_000));
+    let text = turns(&home, "long", 2);
+    let path = put(
+        &home,
+        "long",
+        format!("{text}{long}\n{{\"cwd\":{deep}{shallow}}}\n"),
+    );
+    let conversation = adopt(&app, "long").await;
+    let before = daemon.peak_bytes();
+    let named = json!({"conversationId": conversation});
+    app.call("transcript/keep", named.clone()).await.unwrap();
+    let other = home.folder_named("other");
+    let to = json!({"conversationId": conversation, "cwd": other});
+    app.call("conversation/move", to).await.unwrap();
+    assert!(!path.exists());
+    app.call("transcript/keep", named).await.unwrap();
+    if let (Some(before), Some(peak)) = (before, daemon.peak_bytes()) {
+        let more = (peak - before) >> 20;
+        assert!(more < 100, "a second line was held: {more} MiB");
+    }
+}
+
 /// Such an id is a name like any other, also of a file and in a request to the agent.
 #[tokio::test]
 async fn an_id_may_begin_with_a_dash() {

@@ -37,6 +37,9 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// How often the time of the next pass is checked: timers do not count the time that a machine sleeps.
 const LOOK: Duration = Duration::from_secs(60 * 60);
 
+/// How long unpacked backups stay on the disk at most for a client that reads them page by page.
+const UNPACKED_STAY: Duration = Duration::from_secs(5 * 60);
+
 /// How long before the last pass a conversation may have changed without that pass seeing it, in milliseconds.
 const OVERLAP_MS: i64 = 60 * 60 * 1_000;
 
@@ -116,12 +119,13 @@ impl Registry {
         self.tasks.spawn(async move {
             let mut look = Instant::now();
             loop {
-                let is_look = tokio::select! {
+                tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
-                    () = services.keeper.wait() => false,
-                    () = sleep_until(look) => true,
-                };
+                    () = services.keeper.wait() => {}
+                    () = sleep_until(look.min(Instant::now() + UNPACKED_STAY)) => {}
+                }
+                let is_look = look <= Instant::now();
                 let Some(registry) = registry.upgrade() else {
                     return;
                 };
@@ -153,9 +157,7 @@ impl Registry {
             }
             self.keep_one(&session, depth);
         }
-        if is_look {
-            self.services.keeper.archive.forget_unpacked();
-        }
+        self.services.keeper.archive.forget_unpacked();
         if is_look
             && self
                 .last_pass()

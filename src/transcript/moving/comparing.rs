@@ -107,7 +107,7 @@ fn is_next(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> {
     // One string replaces another: all else is as it was, so that the record is whole.
     while serde_json::from_slice::<String>(&folder).is_err() {
         let room = FOLDER_BYTES.saturating_sub(folder.len()) as u64;
-        if text.take(room).read_until(b'"', &mut folder)? == 0 {
+        if text.by_ref().take(room).read_until(b'"', &mut folder)? == 0 {
             return Ok(false);
         }
     }
