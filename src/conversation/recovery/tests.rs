@@ -15,71 +15,6 @@ use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
 use super::*;
 use ladder::*;
 
-#[test]
-fn without_a_head_there_is_nothing_to_lose() {
-    let goal = Goal {
-        head: None,
-        min_fidelity: Fidelity::Full,
-        ..goal()
-    };
-    check(
-        goal.clone(),
-        &Facts::default(),
-        &["fresh"],
-        Some((Via::Fresh, Fidelity::Full, 0)),
-    );
-    let fails = facts(Inspection::default(), &[("fresh", process())]);
-    let climbed = check(goal, &fails, &["fresh", "give up"], None);
-    assert_eq!(climbed.end.unwrap_err().len(), 1);
-}
-
-#[test]
-fn the_head_is_resumed_where_the_agent_can_and_loaded_where_it_cannot() {
-    let climbed = check(
-        goal(),
-        &Facts::default(),
-        &["resume h"],
-        Some((Via::Resume, Fidelity::Full, 0)),
-    );
-    assert!(climbed.kept_head);
-    let load = Goal {
-        can_resume: false,
-        ..goal()
-    };
-    check(
-        load,
-        &Facts::default(),
-        &["load h"],
-        Some((Via::Load, Fidelity::Full, 0)),
-    );
-}
-
-#[test]
-fn a_process_at_fault_is_replaced_once() {
-    let died = facts(Inspection::default(), &[("resume h", process())]);
-    let climbed = check(
-        goal(),
-        &died,
-        &["resume h", "freshProcess h"],
-        Some((Via::FreshProcess, Fidelity::Full, 0)),
-    );
-    assert!(climbed.kept_head);
-    let attempts = climbed.end.unwrap().attempts;
-    assert_eq!(attempts[0].error.as_deref(), Some("exit status 1"));
-    assert_eq!(
-        (attempts[1].via, attempts[1].error.clone()),
-        (Via::FreshProcess, None)
-    );
-}
-
-#[test]
-fn a_fresh_process_is_really_a_fresh_one() {
-    let mut climb = Climb::new(goal());
-    assert!(!climb.needs_fresh_process(&climb.next_step()));
-    fails(&mut climb, process());
-    assert!(climb.needs_fresh_process(&climb.next_step()));
-}
-
 /// It may have been ended by what another conversation did in it.
 #[test]
 fn for_a_process_that_ended_under_a_copy_nothing_less_is_taken_before_it_was_tried_in_a_fresh_one() {
@@ -98,20 +33,6 @@ fn for_a_process_that_ended_under_a_copy_nothing_less_is_taken_before_it_was_tri
     let less = climb.next_step();
     assert_eq!(less, Step::Text);
     assert!(!climb.needs_fresh_process(&less));
-}
-
-#[test]
-fn an_id_that_is_refused_is_not_tried_in_a_fresh_process_but_copied() {
-    let refused = facts(disk(on_disk(4), &[], 4), &[("resume h", unknown())]);
-    let climbed = check(
-        goal(),
-        &refused,
-        &["resume h", "inspect", "copied h"],
-        Some((Via::Copied, Fidelity::Full, 0)),
-    );
-    assert_eq!(climbed.cause, RollCause::Forgotten);
-    assert!(!climbed.kept_head);
-    assert_eq!(climbed.end.unwrap().upstream_id, "new".into());
 }
 
 #[test]
@@ -210,19 +131,6 @@ fn the_nearest_of_equal_ancestors_comes_first() {
 }
 
 #[test]
-fn an_ancestor_is_taken_up_cut_at_its_reference() {
-    let mut climb = Climb::new(goal_with_ancestor());
-    fails(&mut climb, unknown());
-    climb.inspected(disk(None, &[on_disk(30)], 30));
-    let expected = Step::Copy {
-        source: "a".into(),
-        until: Some("cp".into()),
-        via: Via::OlderLink,
-    };
-    assert_eq!(climb.next_step(), expected);
-}
-
-#[test]
 fn the_cause_of_a_roll() {
     let cases = [
         (disk(on_disk(4), &[], 4), unknown(), false, RollCause::Forgotten),
@@ -245,49 +153,6 @@ fn an_agent_that_answers_with_an_error_has_not_died() {
         &[("resume h", other()), ("freshProcess h", other())],
     );
     assert_eq!(climb(goal(), &met).cause, RollCause::Other);
-}
-
-/// F11: that one was written is known without its transcript.
-#[test]
-fn f6_a_session_that_was_never_written_is_no_loss_and_one_that_was_is() {
-    let gone = facts(Inspection::default(), &[("resume h", unknown())]);
-    let never = Goal {
-        head: Some(head("h", 0)),
-        min_fidelity: Fidelity::Full,
-        ..goal()
-    };
-    check(
-        never,
-        &gone,
-        &["resume h", "inspect", "fresh"],
-        Some((Via::Fresh, Fidelity::Full, 0)),
-    );
-    check(goal(), &gone, &["resume h", "inspect", "give up"], None);
-}
-
-#[test]
-fn d4_a_fresh_start_with_history_happens_only_when_it_was_asked_for_and_says_so() {
-    let gone = facts(Inspection::default(), &[("resume h", unknown())]);
-    for min_fidelity in [Fidelity::Text, Fidelity::Partial, Fidelity::Full] {
-        check(
-            Goal {
-                min_fidelity,
-                ..goal()
-            },
-            &gone,
-            &["resume h", "inspect", "give up"],
-            None,
-        );
-    }
-    check(
-        Goal {
-            min_fidelity: Fidelity::None,
-            ..goal()
-        },
-        &gone,
-        &["resume h", "inspect", "fresh"],
-        Some((Via::Fresh, Fidelity::None, 4)),
-    );
 }
 
 #[test]

@@ -444,22 +444,6 @@ fn invalid_settings_of_an_agent_are_refused_with_its_name() {
     }
 }
 
-#[test]
-fn an_unknown_key_is_reported_with_its_line() {
-    for (text, line) in [
-        ("\ndefault_agnet = \"x\"", 2),
-        ("[limits]\nidle = 3", 2),
-        ("[limits]\n\nprompt_queue = \"many\"", 3),
-        ("default_agent = ", 1),
-        ("[agents.mine]\ncomand = \"m\"", 2),
-        ("[keep]\nday = 1", 2),
-    ] {
-        let error = refusal(text);
-        assert!(matches!(error.problem, ConfigProblem::Syntax(_)), "{error:?}");
-        assert_eq!(error.line, line, "{text}");
-    }
-}
-
 /// Every setting, each with a value of every wrong type.
 #[test]
 fn a_wrong_type_is_reported_in_plain_words() {

@@ -4,64 +4,9 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 
-fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).unwrap().mode() & 0o777
-}
-
 /// A dead socket, as a killed daemon leaves it.
 fn dead_socket(path: &Path) {
     drop(std::os::unix::net::UnixListener::bind(path).unwrap());
-}
-
-#[tokio::test]
-async fn folder_and_socket_are_private() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("a/run/sessiond.sock");
-    let socket = PrivateSocket::bind(&path).unwrap();
-    assert_eq!(mode(path.parent().unwrap()), 0o700);
-    assert_eq!(mode(home.path().join("a").as_path()), 0o700);
-    assert_eq!(mode(&path), 0o600);
-    UnixStream::connect(&path).unwrap();
-    drop(socket);
-    assert!(!path.exists());
-}
-
-#[tokio::test]
-async fn a_folder_that_others_may_change_is_refused() {
-    let home = tempfile::tempdir().unwrap();
-    for mode in [0o777, 0o707, 0o1777] {
-        fs::set_permissions(home.path(), Permissions::from_mode(mode)).unwrap();
-        let error = PrivateSocket::bind(&home.path().join("s.sock")).unwrap_err();
-        assert!(
-            matches!(error, BindError::Folder(ClaimError::Untrusted(_))),
-            "{error}"
-        );
-    }
-    fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
-    PrivateSocket::bind(&home.path().join("s.sock")).unwrap();
-}
-
-#[tokio::test]
-async fn a_folder_below_one_that_others_may_change_is_refused() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("run/s.sock");
-    drop(PrivateSocket::bind(&path).unwrap());
-    fs::set_permissions(home.path(), Permissions::from_mode(0o777)).unwrap();
-    let error = PrivateSocket::bind(&path).unwrap_err();
-    let BindError::Folder(ClaimError::Untrusted(untrusted)) = error else {
-        panic!("{error}");
-    };
-    assert_eq!(untrusted.culprit.file_name(), home.path().file_name());
-}
-
-#[tokio::test]
-async fn a_dead_socket_is_replaced() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("s.sock");
-    fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
-    dead_socket(&path);
-    let socket = PrivateSocket::bind(&path).unwrap();
-    UnixStream::connect(socket.file.path()).unwrap();
 }
 
 #[tokio::test]

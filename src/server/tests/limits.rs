@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::server::{OutboxLimits, PushError, SocketLimits};
+use crate::server::SocketLimits;
 use serde_json::{Value, json};
-use tokio::net::UnixStream;
 
 use super::support::{start, within};
 
@@ -64,73 +63,6 @@ async fn three_hundred_connections_are_served_at_once() {
 }
 
 #[tokio::test]
-async fn a_connection_over_the_limit_is_told_busy_and_closed() {
-    let server = start(SocketLimits {
-        connections: 1,
-        ..SocketLimits::default()
-    });
-    let mut first = server.connect().await;
-    first.call(1, "test/echo", json!({})).await;
-    first.expect().await;
-    let mut second = server.connect().await;
-    let busy = second.expect_error(Value::Null, 1003, "busy").await;
-    assert_eq!(busy["error"]["data"]["retryable"], true);
-    assert_eq!(second.next().await, None);
-    first.call(2, "test/echo", json!({})).await;
-    assert_eq!(first.expect().await["id"], 2);
-    first.half_close();
-    assert_eq!(first.next().await, None);
-}
-
-#[tokio::test]
-async fn a_client_that_does_not_read_blocks_nobody_but_itself() {
-    let limits = OutboxLimits {
-        messages: 1000,
-        bytes: 1024 * 1024,
-    };
-    let server = start(SocketLimits {
-        outbox: limits,
-        ..SocketLimits::default()
-    });
-    let mut slow = server.connect().await;
-    slow.call(1, "test/subscribe", json!({"count": 1_000_000})).await;
-    within(
-        server
-            .shared
-            .refused
-            .subscribe()
-            .wait_for(|why| *why == Some(PushError::Full)),
-    )
-    .await
-    .unwrap();
-    // Its answers wait, too.
-    for id in 2..5 {
-        slow.call(id, "test/large", json!({"bytes": 1_000_000})).await;
-    }
-    let mut quick = server.connect().await;
-    for id in 0..100 {
-        quick.call(id, "test/echo", json!({})).await;
-        assert_eq!(quick.expect().await["id"], id);
-    }
-    // Once it reads, it finds everything that was taken, in order, and its answers.
-    let mut expected = 0;
-    let mut answers = Vec::new();
-    assert!(slow.expect().await["result"].is_number());
-    while answers.len() < 3 {
-        let line = slow.expect().await;
-        if line["method"] == "test/notification" {
-            assert_eq!(line["params"]["result"], expected);
-            expected += 1;
-        } else {
-            answers.push(line["id"].as_u64().unwrap());
-        }
-    }
-    assert!(expected >= 1000, "{expected}");
-    answers.sort_unstable();
-    assert_eq!(answers, [2, 3, 4]);
-}
-
-#[tokio::test]
 async fn an_answer_over_the_limit_becomes_an_error() {
     let server = start(SocketLimits {
         response_bytes: 1000,
@@ -149,20 +81,6 @@ async fn an_answer_over_the_limit_becomes_an_error() {
         (&answers[1]["id"], &answers[1]["error"]["code"]),
         (&json!(1), &json!(-32603))
     );
-}
-
-#[tokio::test]
-async fn stopping_answers_what_is_in_flight_and_then_closes() {
-    let server = start(SocketLimits::default());
-    let mut client = server.connect().await;
-    client.call(1, "test/admit", json!({"n": 1})).await;
-    server.live_is(1).await;
-    server.stop.cancel();
-    server.release();
-    assert_eq!(client.expect().await["id"], 1);
-    assert_eq!(client.next().await, None);
-    within(server.task).await.unwrap();
-    assert!(UnixStream::connect(&server.path).await.is_err());
 }
 
 #[tokio::test]

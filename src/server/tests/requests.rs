@@ -26,43 +26,6 @@ async fn pipelined_requests_are_admitted_in_the_order_in_which_they_arrive() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_in_place_before_the_request_that_follows_it() {
-    let server = start(SocketLimits::default());
-    let mut client = server.connect().await;
-    let both = request(1, "test/subscribe", json!({"count": 2})) + &request(2, "test/live", json!({}));
-    client.send(both).await;
-    let subscribed = client.expect().await;
-    assert_eq!(subscribed["id"], 1);
-    let mut rest = vec![
-        client.expect().await,
-        client.expect().await,
-        client.expect().await,
-    ];
-    let live = rest.iter().position(|line| line["id"] == 2).unwrap();
-    assert_eq!(rest.remove(live)["result"], 1);
-    for (n, line) in rest.iter().enumerate() {
-        assert_eq!(line["method"], "test/notification");
-        assert_eq!(
-            line["params"],
-            json!({"subscription": subscribed["result"], "result": n})
-        );
-    }
-}
-
-#[tokio::test]
-async fn an_event_precedes_the_answer_that_was_given_after_it() {
-    let server = start(SocketLimits::default());
-    let mut client = server.connect().await;
-    client.call(50, "test/subscribe", json!({"count": 0})).await;
-    client.expect().await;
-    for id in 0..50 {
-        client.call(id, "test/event", json!({})).await;
-        assert_eq!(client.expect().await["params"]["result"], 1);
-        assert_eq!(client.expect().await["id"], id);
-    }
-}
-
-#[tokio::test]
 async fn a_half_closed_client_gets_its_answers_and_then_the_end() {
     let server = start(SocketLimits::default());
     let mut client = server.connect().await;

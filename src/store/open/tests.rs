@@ -258,30 +258,6 @@ fn an_outdated_database_is_replayed() {
     assert_eq!(contents(&store), before);
 }
 
-/// The changes in the database were acknowledged: the journal has lost its end.
-#[test]
-fn a_journal_without_its_end_is_rewritten_from_the_database() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = filled(folder.path());
-    let paths = paths(folder.path());
-    let journal = fs::read(&paths.journal).unwrap();
-    let shorter: Vec<u8> = journal
-        .split_inclusive(|byte| *byte == b'\n')
-        .take(21)
-        .flatten()
-        .copied()
-        .collect();
-    fs::write(&paths.journal, &shorter).unwrap();
-    let (store, report) = open_store(folder.path());
-    assert_eq!(
-        (report.rebuilt, report.restored, report.may_have_lost()),
-        (Some(RebuildReason::JournalDamaged), 11, false)
-    );
-    assert_eq!(fs::read(report.journal_kept.unwrap()).unwrap(), shorter);
-    assert_eq!(contents(&store), before);
-    assert_eq!(store.status().sequence, Sequence(31));
-}
-
 /// A database of another journal is unrelated to this one.
 #[test]
 fn a_database_of_another_journal_is_set_aside() {
@@ -348,38 +324,6 @@ fn a_journal_of_a_newer_format_is_unchanged() {
         );
         assert!(all() == before, "{:?}", names(folder.path()));
     }
-}
-
-#[test]
-fn a_missing_journal_is_rewritten_from_the_database() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = filled(folder.path());
-    let paths = paths(folder.path());
-    fs::remove_file(&paths.journal).unwrap();
-    let (store, report) = open_store(folder.path());
-    assert!(report.is_damaged() && !report.may_have_lost());
-    assert_eq!(contents(&store), before);
-    assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
-    let before = contents(&store);
-    drop(store);
-    fs::remove_dir_all(&paths.database).unwrap();
-    assert_eq!(contents(&open_store(folder.path()).0), before);
-}
-
-#[test]
-fn an_unfinished_end_is_cut_off() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = filled(folder.path());
-    let paths = paths(folder.path());
-    let whole = fs::read(&paths.journal).unwrap();
-    let torn = [whole.as_slice(), b"{\"seq\":32,\"sum\":\"0000"].concat();
-    fs::write(&paths.journal, torn).unwrap();
-    let (store, report) = open_store(folder.path());
-    assert_eq!(report.cut_off.map(|region| region.bytes), Some(21));
-    assert_eq!((report.rebuilt, report.journal_kept), (None, None));
-    assert_eq!(fs::read(&paths.journal).unwrap(), whole);
-    assert_eq!(contents(&store), before);
-    assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
 }
 
 #[test]

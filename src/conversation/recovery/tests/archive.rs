@@ -39,48 +39,6 @@ fn what_cannot_be_put_back_is_tried_once_and_the_rest_follows() {
     }
 }
 
-/// It was put back, and the agent does not want it under its id: an exact copy of it may do.
-#[test]
-fn what_was_put_back_and_is_refused_is_copied() {
-    let mut climb = Climb::new(goal());
-    for expected in ["resume h", "inspect", "archive h", "inspect", "copied h"] {
-        let step = climb.next_step();
-        assert_eq!(name(&step), expected);
-        match (&step, expected) {
-            (Step::Inspect, _) if climb.attempts().len() == 1 => climb.inspected(gone()),
-            (Step::Inspect, _) => climb.inspected(disk(on_disk(4), &[], 4)),
-            (_, "copied h") => {}
-            _ => climb.failed(step, unknown()),
-        }
-    }
-    let copied = head("h", 4).copy(Via::Copied);
-    let resumed = climb.succeeded(&copied, "new".into(), &Lack::default());
-    assert_eq!((resumed.via, resumed.fidelity), (Via::Copied, Fidelity::Full));
-}
-
-#[test]
-fn a_copy_with_fewer_turns_than_were_acknowledged_is_told_as_such() {
-    for (min_fidelity, is_taken) in [(Fidelity::Partial, true), (Fidelity::Full, false)] {
-        let mut climb = Climb::new(Goal {
-            min_fidelity,
-            ..goal()
-        });
-        fails(&mut climb, unknown());
-        climb.inspected(gone());
-        let step = climb.next_step();
-        assert!(climb.can_be_short(&step));
-        assert!(climb.falls_short(&on_disk(3).unwrap()));
-        assert_eq!(climb.opened_short(&step, disk(on_disk(3), &[], 3)), is_taken);
-        if is_taken {
-            let resumed = climb.succeeded(&step, "h".into(), &Lack::default());
-            assert_eq!(
-                (resumed.via, resumed.fidelity, resumed.missing_turns),
-                (Via::Archive, Fidelity::Partial, 1)
-            );
-        }
-    }
-}
-
 /// The same where the disk is not compared with what was acknowledged: the count comes from what was loaded.
 #[test]
 fn what_a_restored_rollout_lacks_is_told() {

@@ -3,7 +3,6 @@
 use bridge_protocol::link::{Fidelity, RollCause, Via};
 
 use super::ladder::*;
-use crate::conversation::recovery::*;
 
 /// What the agent resumes without a word, though a record in its middle is torn, is told as what it is.
 #[test]
@@ -111,15 +110,4 @@ fn a_repaired_copy_and_the_text_are_measured_alike() {
         &["resume h", "rebuilt h"],
         Some((Via::Rebuilt, Fidelity::Partial, 1)),
     );
-}
-
-#[test]
-fn a_damaged_head_is_not_enough_where_all_was_asked_for() {
-    let strict = Goal {
-        min_fidelity: Fidelity::Full,
-        ..goal()
-    };
-    let torn = facts(disk(damaged(3), &[], 3), &[]);
-    let climbed = check(strict, &torn, &["resume h", "give up"], None);
-    assert_eq!(climbed.end.unwrap_err().len(), 1);
 }

@@ -7,17 +7,6 @@ use crate::conversation::effect::Arrival;
 use super::continuing::{GO_ON, RESET, due_at, limit, unreachable, waiting};
 use super::world::World;
 
-/// Another program went on with it, or the agent by itself: there is nothing left to go on with.
-#[test]
-fn what_was_answered_meanwhile_is_done_with() {
-    let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(Arrival::Answered);
-    world.expect(&["event state idle"]);
-    assert_eq!((due_at(&world), world.view().cut_short), (None, false));
-}
-
 /// Where no transcript can be read, the agent's own words tell that it has the prompt.
 #[test]
 fn what_the_agent_showed_it_has_does_not_go_out_again() {

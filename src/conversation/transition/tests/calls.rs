@@ -22,13 +22,6 @@ fn a_title_is_answered_when_it_is_on_disk() {
 }
 
 #[test]
-fn a_title_can_be_changed_while_a_turn_runs() {
-    let mut world = World::running();
-    world.set_title("A title");
-    world.expect(&["answer 3 conversation prompting"]);
-}
-
-#[test]
 fn an_update_of_what_has_changed_meanwhile_is_refused() {
     let mut world = World::live();
     let is = world.view().revision;
@@ -43,38 +36,6 @@ fn an_update_of_what_has_changed_meanwhile_is_refused() {
     }
     assert_eq!(world.view().title, format!("at {is}"));
     assert_eq!(world.view().revision, is + 1);
-}
-
-#[test]
-fn settings_of_a_closed_session_are_applied_when_it_opens() {
-    let mut world = World::hibernating();
-    world.set_mode("plan");
-    world.expect(&["answer 2 conversation idle"]);
-    assert_eq!(
-        world.disk.record.as_ref().unwrap().settings.mode.as_deref(),
-        Some("plan")
-    );
-}
-
-#[test]
-fn settings_of_an_open_session_are_applied_before_they_are_written() {
-    let mut world = World::live();
-    world.set_mode("plan");
-    world.expect(&[]);
-    world.configured(Ok(()));
-    world.expect(&["answer 2 conversation idle"]);
-    world.set_mode("plan");
-    world.expect(&["answer 3 conversation idle"]);
-}
-
-#[test]
-fn settings_that_the_agent_refuses_are_as_they_were() {
-    let mut world = World::live();
-    let before = world.view();
-    world.set_mode("nonsense");
-    world.configured(Err(agent_error()));
-    world.expect(&["answer 2 error agentError"]);
-    assert_eq!(world.view(), before);
 }
 
 #[test]
@@ -136,21 +97,6 @@ fn settings_are_laid_over_those_that_are_there() {
     assert_eq!(settings.config.as_ref().unwrap().len(), 2);
 }
 
-#[test]
-fn f2_reset_clears_the_chain_and_keeps_the_lineage() {
-    let mut world = World::live();
-    world.reset();
-    world.expect(&["close session"]);
-    world.closes();
-    world.expect(&["event closed", "event reset", "answer 2 conversation idle"]);
-    assert!(world.chain().is_empty());
-    assert_eq!(world.lineage_on_disk(), ["created:s1", "reset:s1"]);
-    world.prompt("anew");
-    world.opens("s2");
-    assert_eq!(world.chain(), ["s2"]);
-    assert!(!world.saw("event rolled"));
-}
-
 /// It would read the lineage without the reset, and take back what came before.
 #[test]
 fn an_undo_is_refused_until_the_reset_before_it_is_on_disk() {
@@ -180,15 +126,6 @@ fn reset_lifts_limit_failure_and_questions() {
 }
 
 #[test]
-fn after_a_reset_the_old_sessions_mode_and_model_are_not_shown() {
-    let mut world = World::live();
-    world.model.record.reported.mode = Some("plan".to_owned());
-    world.reset();
-    world.closes();
-    assert_eq!(world.view().settings.mode, None);
-}
-
-#[test]
 fn reset_delete_and_close_wait_for_nothing() {
     let mut world = World::running();
     world.reset();
@@ -209,34 +146,6 @@ fn reset_delete_and_close_wait_for_nothing() {
         "answer 4 error busy",
         "answer 5 error busy",
     ]);
-}
-
-#[test]
-fn a_deleted_conversation_says_when_and_is_never_used_again() {
-    let mut world = World::live();
-    world.delete();
-    world.closes();
-    world.expect(&["close session", "event closed", "event deleted", "answer 2 done"]);
-    assert!(world.disk.record.as_ref().unwrap().deleted_at.is_some());
-    let late = world.prompt("hello");
-    assert!(matches!(
-        world.answers[&late],
-        Err(ConversationError::Deleted { .. })
-    ));
-}
-
-#[test]
-fn transcripts_are_deleted_at_the_agent_though_no_session_is_open() {
-    let mut world = World::hibernating();
-    world.call(
-        Call::Delete {
-            transcripts: TranscriptsOnDelete::Delete,
-        },
-        None,
-    );
-    world.expect(&["close session and delete"]);
-    world.closes();
-    assert!(world.ended);
 }
 
 #[test]
@@ -275,26 +184,6 @@ fn a_deletion_that_is_asked_for_again_with_its_key_is_answered_as_the_first() {
             world.answers.get(&reply)
         );
     }
-}
-
-#[test]
-fn a_conversation_that_was_never_opened_can_be_reset_and_deleted() {
-    let mut world = World::new();
-    world.reset();
-    world.delete();
-    world.expect(&[
-        "event reset",
-        "answer 1 conversation idle",
-        "event deleted",
-        "answer 2 done",
-    ]);
-    assert!(
-        world
-            .disk
-            .lineage
-            .iter()
-            .all(|entry| entry.agent.as_str() == "claude" && !entry.cwd.is_empty())
-    );
 }
 
 #[test]

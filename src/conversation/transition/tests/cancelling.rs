@@ -9,31 +9,6 @@ use super::world::World;
 use crate::conversation::effect::Deadline;
 
 #[test]
-fn with_nothing_to_cancel_it_says_so() {
-    let mut world = World::live();
-    let reply = world.cancel();
-    world.expect(&[&format!("answer {reply} cancelled false")]);
-    let reply = world.cancel_turn("t1");
-    world.expect(&[&format!("answer {reply} cancelled false")]);
-}
-
-#[test]
-fn a_turn_that_waits_for_its_session_was_never_sent() {
-    let mut world = World::hibernating();
-    world.prompt("second");
-    world.forget_log();
-    world.cancel();
-    world.expect(&[
-        "event state idle",
-        "answer 2 turn t2 cancelled",
-        "answer 3 cancelled true",
-    ]);
-    world.reopens();
-    world.expect(&["event resumed s1 resume full"]);
-    assert!(world.is_armed(Deadline::Idle), "it hibernates as any other");
-}
-
-#[test]
 fn the_climb_of_a_cancelled_prompt_serves_the_next_one() {
     let mut world = World::hibernating();
     world.prompt("second");
@@ -115,25 +90,6 @@ fn rule_7_what_only_a_cancelled_prompt_would_have_taken_is_let_go() {
 }
 
 #[test]
-fn the_climb_goes_on_for_others_who_wait_for_it() {
-    let mut world = World::hibernating();
-    world.prompt("second");
-    let resume = world.resume(Fidelity::Text);
-    world.forget_log();
-    world.cancel();
-    world.expect(&[
-        "event state idle",
-        "answer 2 turn t2 cancelled",
-        "answer 4 cancelled true",
-    ]);
-    world.reopens();
-    world.expect(&[
-        "event resumed s1 resume full",
-        &format!("answer {resume} resumed s1 resume"),
-    ]);
-}
-
-#[test]
 fn a_turn_cancelled_while_its_session_is_written_down_leaves_the_session_open() {
     let mut world = World::new();
     world.hold_writes = true;
@@ -161,25 +117,6 @@ fn a_turn_that_is_being_written_down_is_not_sent_any_more() {
     world.expect(&["answer 2 turn t2 cancelled", "answer 3 cancelled true"]);
     assert_eq!(world.disk.record.as_ref().unwrap().turn, None);
     assert!(world.is_armed(Deadline::Idle));
-}
-
-#[test]
-fn a_running_turn_is_cancelled_by_the_agents_own_answer() {
-    let mut world = World::running();
-    world.cancel();
-    world.expect(&["send cancel", "event state cancelling"]);
-    assert!(world.is_armed(Deadline::Cancel));
-    world.says_something();
-    world.expect(&["update agent_message_chunk of t2"]);
-    world.ends("cancelled");
-    world.expect(&[
-        "event turnEnded t2 cancelled",
-        "event state idle",
-        "answer 2 turn t2 cancelled",
-        "answer 3 cancelled true",
-    ]);
-    assert!(!world.is_armed(Deadline::Cancel));
-    assert!(world.view().live);
 }
 
 #[test]
@@ -252,31 +189,6 @@ fn a_cancel_that_comes_too_late_hears_when_the_turn_has_ended() {
 }
 
 #[test]
-fn f14_past_the_deadline_the_session_is_closed_and_late_lines_belong_to_no_turn() {
-    let mut world = World::running();
-    world.queue("third");
-    world.cancel();
-    world.forget_log();
-    world.elapses(Deadline::Cancel);
-    world.expect(&[
-        "close session by force",
-        "event turnEnded t2 cancelled",
-        "event state idle",
-        "answer 2 turn t2 cancelled",
-        "answer 4 cancelled true",
-    ]);
-    world.says_something();
-    world.ends("end_turn");
-    world.expect(&["update agent_message_chunk of none"]);
-    world.closes();
-    world.expect(&["event closed", "event state prompting"]);
-    world.reopens();
-    world.says_something();
-    world.ends("end_turn");
-    world.expect_last("answer 3 turn t3 end_turn");
-}
-
-#[test]
 fn f14_the_session_is_closed_though_a_branch_is_being_made_at_the_deadline() {
     let mut world = World::running();
     world.fork(false);
@@ -312,58 +224,6 @@ fn a_waiting_prompt_is_cancelled_by_its_name_and_the_others_stay() {
     world.expect(&["answer 3 turn t3 cancelled", "answer 5 cancelled true"]);
     world.ends("end_turn");
     world.expect_last("send fourth");
-}
-
-#[test]
-fn without_queued_the_waiting_prompts_go_on() {
-    let mut world = World::running();
-    world.queue("third");
-    world.cancel();
-    world.ends("cancelled");
-    let log = world.log();
-    assert_eq!(log.last().unwrap(), "send third");
-    assert!(
-        log.contains(&"event state prompting".to_owned()),
-        "it is not cancelling any more: {log:?}"
-    );
-}
-
-#[test]
-fn with_queued_everything_goes() {
-    let mut world = World::running();
-    world.queue("third");
-    world.queue("fourth");
-    world.forget_log();
-    world.cancel_all();
-    world.expect(&[
-        "send cancel",
-        "event state cancelling",
-        "answer 3 turn t3 cancelled",
-        "answer 4 turn t4 cancelled",
-    ]);
-    world.ends("cancelled");
-    assert_eq!(
-        world.log()[2..],
-        [
-            "event state idle",
-            "answer 2 turn t2 cancelled",
-            "answer 5 cancelled true"
-        ]
-    );
-}
-
-#[test]
-fn a_cancelled_turn_whose_agent_dies_is_cancelled_and_not_failed() {
-    let mut world = World::running();
-    world.cancel();
-    world.forget_log();
-    world.dies();
-    world.expect(&[
-        "event turnEnded t2 cancelled",
-        "event state idle",
-        "answer 2 turn t2 cancelled",
-        "answer 3 cancelled true",
-    ]);
 }
 
 #[test]

@@ -72,54 +72,12 @@ fn attempts(world: &World) -> Option<u32> {
 }
 
 #[test]
-fn a_prompt_that_waits_is_answered_at_once_with_when_it_goes_on() {
-    let world = waiting();
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
-    let continuation = turn.continuation.as_ref().unwrap();
-    assert_eq!(
-        (continuation.at.to_string().as_str(), continuation.attempts),
-        (RESET, 0)
-    );
-    assert_eq!(world.view().state, ConversationState::Limited);
-    assert_eq!(world.view().continuation.as_ref(), Some(continuation));
-}
-
-#[test]
 fn nothing_goes_out_before_its_time() {
     let mut world = waiting();
     world.falls_due();
     world.expect(&[]);
     assert!(!goes_out(&mut world));
     assert!(!world.model.goes_on_by_itself());
-}
-
-/// A limited prompt stays in the history that the model is sent: sending it again would double it.
-// Against D3.
-#[test]
-fn what_goes_out_depends_on_whether_the_transcript_has_the_prompt() {
-    for (arrival, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
-        let mut world = waiting();
-        world.passes_to(RESET);
-        world.falls_due();
-        world.expect(&[]);
-        world.ascertains(arrival);
-        world.expect(&["event state prompting", &format!("send {text}")]);
-        let on_disk = world.disk.record.clone().unwrap();
-        assert_eq!(on_disk.continuation.unwrap().attempts, 1);
-        assert!(on_disk.turn.unwrap().continues);
-        world.says_something();
-        world.ends("end_turn");
-        let log = world.log();
-        assert_eq!(&log[0], "event continued");
-        assert!(log[1].starts_with("event promptAccepted c"), "{log:?}");
-        assert_eq!(world.view().state, ConversationState::Idle);
-        assert_eq!((due_at(&world), world.view().cut_short), (None, false));
-        world.falls_due();
-        world.expect(&[]);
-        assert!(!goes_out(&mut world));
-    }
 }
 
 #[test]
@@ -344,38 +302,6 @@ fn a_running_turn_goes_first() {
     world.expect_among("send second");
 }
 
-#[test]
-fn a_person_may_ask_for_it_later_and_is_told_why_not() {
-    let mut world = World::live();
-    world.continue_at(ContinueAt::Reset, None);
-    world.expect(&["answer 2 error conflict"]);
-    world.continue_at(ContinueAt::Time(world.now()), None);
-    world.expect(&["answer 3 error conflict"]);
-
-    world.anchor = anchor();
-    world.prompt("second");
-    world.continue_at(ContinueAt::Reset, None);
-    world.refuses(limit());
-    world.forget_log();
-    world.continue_at(ContinueAt::Time(Timestamp::UNIX_EPOCH), Some("now, please"));
-    let at = world.view().continuation.unwrap().at;
-    assert!(
-        at > Timestamp::UNIX_EPOCH && at <= world.now(),
-        "a time that has passed means now"
-    );
-    world.falls_due();
-    world.forget_log();
-    world.ascertains(Arrival::Present);
-    world.expect_among("send now, please");
-    world.ends("end_turn");
-
-    // A text of one's own, at a time, needs nothing that was cut short.
-    world.continue_at(ContinueAt::Time(Timestamp::UNIX_EPOCH), Some("good morning"));
-    world.forget_log();
-    world.falls_due();
-    world.expect(&["event state prompting", "send good morning"]);
-}
-
 /// Neither the prompt nor the text is dropped for the other, and neither is said twice.
 #[test]
 fn a_text_goes_out_behind_a_prompt_that_never_arrived() {
@@ -421,19 +347,6 @@ fn a_prompt_whose_agent_died_goes_out_once_more_if_it_is_nowhere() {
 }
 
 #[test]
-fn a_prompt_that_the_agent_showed_is_not_asked_for() {
-    let mut world = World::live();
-    world.anchor = anchor();
-    world.prompt("second");
-    world.says_something();
-    world.forget_log();
-    world.dies();
-    world.expect_among("event turnEnded t2 failed agentDied");
-    assert_eq!(world.view().state, ConversationState::Interrupted);
-    assert!(world.view().cut_short);
-}
-
-#[test]
 fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
     let mut world = World::live();
     world.anchor = anchor();
@@ -444,48 +357,6 @@ fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
     world.ascertains(Arrival::Absent);
     world.expect_among("event turnEnded t2 cancelled");
     assert!(matches!(world.answers[&cancel], Ok(Answer::Cancelled(true))));
-}
-
-#[test]
-fn what_a_stop_cut_short_can_be_gone_on_with() {
-    let mut world = World::running();
-    world.stop();
-    world.ends("cancelled");
-    assert_eq!(world.view().state, ConversationState::Interrupted);
-    assert!(world.on_disk().cut_short);
-
-    let mut world = World::running();
-    world.cancel();
-    world.ends("cancelled");
-    assert_eq!(world.view().state, ConversationState::Idle);
-    assert!(!world.view().cut_short);
-}
-
-/// An agent whose input ends cancels what waits in it, before it has written anything of that.
-#[test]
-fn a_continuation_that_its_agent_cancels_unasked_is_sent_exactly_once() {
-    for (arrival, text) in [(Arrival::Absent, "second"), (Arrival::Present, GO_ON)] {
-        let mut world = waiting();
-        world.passes_to(RESET);
-        world.falls_due();
-        world.ascertains(Arrival::Absent);
-        // The timer may fire twice.
-        world.falls_due();
-        world.forget_log();
-        world.ends("cancelled");
-        world.expect_among("event turnEnded c1 cancelled");
-        assert_eq!(world.view().state, ConversationState::Interrupted);
-        assert_eq!(attempts(&world), Some(1));
-        world.passes_to(&due_at(&world).unwrap());
-        world.falls_due();
-        world.forget_log();
-        world.ascertains(arrival);
-        world.expect_among(&format!("send {text}"));
-        world.says_something();
-        world.ends("end_turn");
-        assert_eq!(world.view().state, ConversationState::Idle);
-        assert_eq!((due_at(&world), world.view().cut_short), (None, false));
-    }
 }
 
 #[test]
@@ -520,14 +391,6 @@ fn a_continuation_that_is_cancelled_or_was_begun_is_not_sent_again() {
         assert_eq!(world.view().state, ConversationState::Idle);
         assert_eq!((due_at(&world), world.view().cut_short), (None, false));
     }
-}
-
-#[test]
-fn a_new_chat_forgets_what_was_to_go_on() {
-    let mut world = waiting();
-    world.reset();
-    world.closes();
-    assert_eq!((due_at(&world), world.view().cut_short), (None, false));
 }
 
 #[test]

@@ -20,38 +20,6 @@ fn sent() -> World {
     world
 }
 
-#[test]
-fn the_head_changes_when_the_new_prompt_is_accepted() {
-    let mut world = World::live();
-    let before = world.view();
-    let reply = world.edit(AT);
-    world.expect(&["event state prompting"]);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    world.expect(&["send better"]);
-    assert_eq!(world.view().head, before.head);
-    world.says_something();
-    world.expect(&[
-        "event edited s2 1",
-        "event promptAccepted t2 better",
-        "update agent_message_chunk of t2",
-    ]);
-    assert_eq!(world.view().head, Some("s2".into()));
-    world.ends("end_turn");
-    world.expect(&[
-        "event turnEnded t2 end_turn",
-        "event state idle",
-        &format!("answer {reply} edited s2 t2 end_turn"),
-    ]);
-    let Ok(Answer::Edited(answer)) = &world.answers[&reply] else {
-        panic!("no edit")
-    };
-    let link = answer.link.as_ref().unwrap();
-    assert_eq!(
-        (link.turns, answer.dropped, answer.fidelity),
-        (1, 1, Fidelity::Full)
-    );
-}
-
 /// Until then the next start deletes the copy if the daemon is killed. The order of these effects is the contract: a copy that is
 /// kept before its record would stay forever, and one that is kept after its prompt could be deleted with a turn in it.
 #[test]
@@ -99,20 +67,6 @@ fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
         (kept.reported.mode.as_deref(), &kept.settings.mode),
         (Some("plan"), &None)
     );
-}
-
-#[test]
-fn where_there_is_no_branch_nothing_has_changed() {
-    let mut world = World::live();
-    let before = world.view();
-    let reply = world.edit(AT);
-    world.forget_log();
-    world.edit_is_made(Err(agent_error()));
-    world.expect(&["event state idle", &format!("answer {reply} error agentError")]);
-    assert_eq!(world.view(), before);
-    // The session is still open.
-    world.prompt("and on");
-    world.expect_among("send and on");
 }
 
 #[test]
@@ -197,25 +151,6 @@ fn a_cancelled_edit_leaves_the_head_unless_the_prompt_was_out() {
     world.ends("cancelled");
     world.expect_among("answer 2 edited s2 t2 cancelled");
     assert_eq!(world.view().head, Some("s2".into()));
-}
-
-#[test]
-fn while_something_runs_there_is_no_edit_and_no_undo() {
-    let mut world = World::running();
-    let edit = world.edit(AT);
-    let undo = world.undo();
-    let log = world.log();
-    assert!(log.contains(&format!("answer {edit} error busy")));
-    assert!(log.contains(&format!("answer {undo} error busy")));
-
-    // Two at once: the second one hears so.
-    let mut world = World::live();
-    world.edit(AT);
-    let second = world.edit(AT);
-    let undo = world.undo();
-    let log = world.log();
-    assert!(log.contains(&format!("answer {second} error busy")));
-    assert!(log.contains(&format!("answer {undo} error busy")));
 }
 
 #[test]
@@ -326,43 +261,6 @@ fn a_resume_meanwhile_is_told_of_the_head_that_comes_of_it() {
     world.dies();
     world.reopens();
     world.expect_among(&format!("answer {reply} resumed s1 resume"));
-}
-
-#[test]
-fn an_undo_takes_up_the_earlier_head_again_and_again() {
-    let mut world = sent();
-    world.ends("end_turn");
-    world.edit("cp.claude.s2.r1");
-    world.edit_is_made(Ok(edited("s3", "s2", 1)));
-    world.ends("end_turn");
-    for (head, dropped) in [("s2", 1), ("s1", 1)] {
-        world.forget_log();
-        let reply = world.undo();
-        world.looks_back();
-        let log = world.log();
-        assert!(
-            log.contains(&format!("event undone {head} {dropped}")),
-            "{log:#?}"
-        );
-        assert!(log.contains(&format!("answer {reply} undone {head} {dropped}")));
-        assert_eq!(world.view().head, Some(head.into()));
-    }
-    let reply = world.undo();
-    world.looks_back();
-    world.expect_among(&format!("answer {reply} error conflict"));
-    world.prompt("and on");
-    world.reopens();
-    world.expect_among("send and on");
-}
-
-#[test]
-fn a_branch_in_place_is_taken_back_too() {
-    let mut world = World::live();
-    world.fork(true);
-    world.branched(Ok(branch("s2")));
-    let reply = world.undo();
-    world.looks_back();
-    world.expect_among(&format!("answer {reply} undone s1 0"));
 }
 
 /// It would take back the same change, and both would be answered.
@@ -507,21 +405,4 @@ fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
             .iter()
             .any(|line| line.starts_with("send ") && line.ends_with("good morning"))
     );
-}
-
-#[test]
-fn a_move_is_undone_as_a_move() {
-    let mut world = World::live();
-    world.close();
-    world.closes();
-    world.move_to("/home/u/elsewhere", None);
-    world.forget_log();
-    world.moved(Ok(1));
-    let reply = world.undo();
-    world.looks_back();
-    world.moved(Ok(1));
-    let log = world.log();
-    assert!(log.contains(&"event undone s1 0".to_owned()), "{log:#?}");
-    assert!(log.contains(&format!("answer {reply} undone s1 0")), "{log:#?}");
-    assert_eq!(world.view().cwd, "/home/u/project");
 }

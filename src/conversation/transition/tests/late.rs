@@ -30,34 +30,6 @@ fn turn(world: &World, reply: u32) -> &TurnResult {
 }
 
 #[test]
-fn the_turn_goes_on_in_the_session_that_is_climbed_to_and_is_told_once() {
-    let mut world = refused_late();
-    world.expect(&[]);
-    assert!(
-        world.disk.record.as_ref().unwrap().turn.is_some(),
-        "what was announced has an end after a crash too"
-    );
-    assert_eq!(world.view().state, ConversationState::Prompting);
-    assert!(
-        world.model.running(Vec::new(), false).is_some(),
-        "who attaches now is told of it"
-    );
-    world.copies("s2", RollCause::Forgotten);
-    world.expect(&[
-        "event rolled s1 to s2 forgotten full",
-        "event resumed s2 copied full",
-        "send second",
-    ]);
-    world.elapses(Deadline::Accept);
-    world.says_something();
-    world.expect(&["update agent_message_chunk of t2"]);
-    world.ends("end_turn");
-    let turn = turn(&world, 2);
-    assert_eq!(turn.upstream_id, "s2".into());
-    assert!(turn.resumed.is_some());
-}
-
-#[test]
 fn one_refusal_after_the_other_is_climbed_past_however_late_each_is() {
     let mut world = refused_late();
     world.copies("s2", RollCause::Forgotten);

@@ -127,66 +127,6 @@ fn a_place_is_left_with_the_turn_that_stands_for_it() {
     assert_eq!(on_disk(&world), ["t4"]);
 }
 
-#[test]
-fn what_waited_is_held_after_a_kill_and_nothing_goes_out_by_itself() {
-    let mut world = waiting();
-    world.is_killed();
-    let view = world.view();
-    assert_eq!(
-        (view.state, view.cut_short),
-        (ConversationState::Interrupted, true)
-    );
-    assert_eq!(line(&world), ["t3+", "t4+"]);
-    assert!(world.model.is_at_rest());
-    // Nor behind a prompt of somebody's, which goes out at once.
-    let reply = world.prompt("fifth");
-    world.reopens();
-    assert_eq!(line(&world), ["t3+", "t4+"]);
-    world.says_something();
-    world.ends("end_turn");
-    assert!(world.answers[&reply].is_ok());
-    assert_eq!(sent(&mut world), ["fifth"]);
-    let view = world.view();
-    assert_eq!(
-        (view.state, view.cut_short),
-        (ConversationState::Interrupted, true)
-    );
-}
-
-#[test]
-fn it_goes_on_with_what_was_cut_short_and_then_with_the_line_in_its_order() {
-    let mut world = waiting();
-    world.is_killed();
-    goes_on(&mut world);
-    world.ascertains(Arrival::Absent);
-    world.reopens();
-    for _ in 0..3 {
-        world.says_something();
-        world.ends("end_turn");
-    }
-    assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
-    let view = world.view();
-    assert_eq!((view.state, view.cut_short), (ConversationState::Idle, false));
-    assert!(line(&world).is_empty() && on_disk(&world).is_empty());
-    assert_eq!(view.continuation, None);
-}
-
-#[test]
-fn with_nothing_else_it_begins_with_the_line() {
-    let mut world = held();
-    goes_on(&mut world);
-    assert_eq!(line(&world), ["t4"], "the rest waits");
-    world.says_something();
-    assert!(world.model.goes_on_by_itself());
-    world.ends("end_turn");
-    world.ends("end_turn");
-    let log = world.log();
-    let told = log.iter().filter(|line| line.starts_with("event continued"));
-    assert_eq!(told.count(), 2, "{log:?}");
-    assert!(on_disk(&world).is_empty());
-    assert_eq!(world.view().continuation, None);
-}
-
 /// What was asked for at a time goes on at that time, whatever becomes of the daemon until it has begun.
 #[test]
 fn that_the_line_is_to_go_on_outlives_the_daemon_until_it_has_begun() {
@@ -204,24 +144,6 @@ fn that_the_line_is_to_go_on_outlives_the_daemon_until_it_has_begun() {
     assert_eq!(line(&world), ["t4+"]);
     world.falls_due();
     assert!(sent(&mut world).is_empty());
-}
-
-#[test]
-fn a_failure_holds_the_rest_again() {
-    let mut world = held();
-    goes_on(&mut world);
-    world.refuses(limit());
-    assert_eq!(sent(&mut world), ["third"]);
-    assert_eq!(line(&world), ["t4+"]);
-    let view = world.view();
-    assert_eq!((view.state, view.cut_short), (ConversationState::Limited, true));
-    assert_eq!(view.continuation, None);
-    // Both are gone on with by the next call.
-    goes_on(&mut world);
-    world.ascertains(Arrival::Absent);
-    world.ends("end_turn");
-    world.ends("end_turn");
-    assert_eq!(sent(&mut world), ["third", "fourth"]);
 }
 
 /// Its session was not to be had: nobody has heard of it, so it is held as it was, and tried again later.
@@ -242,33 +164,6 @@ fn in_one_life_a_failure_does_not_hold_what_somebody_waits_for() {
     let mut world = waiting();
     world.refuses(limit());
     assert_eq!(sent(&mut world), ["third"]);
-}
-
-#[test]
-fn the_same_call_takes_its_prompt_out_of_the_line_once() {
-    let mut world = held();
-    let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-    let joined = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-    assert_eq!(line(&world), ["t4+"]);
-    assert_eq!(on_disk(&world), ["t4"]);
-    world.ends("end_turn");
-    assert!(world.answers[&again].is_ok());
-    assert_eq!(world.answers[&again], world.answers[&joined]);
-    goes_on(&mut world);
-    world.ends("end_turn");
-    assert_eq!(sent(&mut world), ["third", "fourth"]);
-    world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-    assert_eq!(
-        world.log().last().unwrap(),
-        &format!("answer {} kept", world.calls)
-    );
-}
-
-#[test]
-fn another_call_under_the_name_of_one_that_is_held_is_refused() {
-    let mut world = held();
-    let other = world.prompt_with("something else", OnBusy::Fail, Fidelity::Text, Some("k"));
-    world.expect(&[&format!("answer {other} error conflict")]);
 }
 
 #[test]
@@ -324,23 +219,6 @@ fn the_same_call_joins_its_prompt_before_that_has_begun_and_nothing_holds_it_the
 }
 
 #[test]
-fn what_is_held_is_cancelled_by_its_name_or_with_all_others() {
-    let mut world = held();
-    let cancel = world.cancel_turn("t4");
-    world.expect(&[&format!("answer {cancel} cancelled true")]);
-    assert_eq!(line(&world), ["t3+"]);
-    let plain = world.cancel();
-    world.expect(&[&format!("answer {plain} cancelled false")]);
-    let all = world.cancel_all();
-    world.expect(&["event state idle", &format!("answer {all} cancelled true")]);
-    assert!(line(&world).is_empty() && on_disk(&world).is_empty());
-    assert!(!world.view().cut_short);
-    // Who asked for it hears of that, also later.
-    let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-    world.expect(&[&format!("answer {again} kept")]);
-}
-
-#[test]
 fn a_cancelled_line_is_not_gone_on_with() {
     let mut world = held();
     world.continue_at(ContinueAt::Time(world.now()), None);
@@ -376,31 +254,6 @@ fn a_continuation_that_is_called_off_holds_the_line() {
     world.reopens();
     assert!(sent(&mut world).is_empty());
     assert_eq!(world.view().state, ConversationState::Interrupted);
-}
-
-#[test]
-fn reset_and_delete_drop_what_is_held() {
-    for delete in [false, true] {
-        let mut world = held();
-        let reply = if delete { world.delete() } else { world.reset() };
-        world.closes();
-        assert!(world.answers[&reply].is_ok());
-        assert!(on_disk(&world).is_empty());
-    }
-}
-
-#[test]
-fn a_fork_does_not_take_the_line_along() {
-    let mut world = held();
-    let reply = world.fork(false);
-    world.branches("s2");
-    let Ok(Answer::Forked(fork)) = &world.answers[&reply] else {
-        panic!("no fork")
-    };
-    assert_eq!(
-        (fork.conversation.queue.len(), fork.conversation.cut_short),
-        (0, false)
-    );
 }
 
 /// Who waited heard that it failed; what is held nobody heard of.

@@ -1,42 +1,12 @@
 //! The way to another folder: when it begins, in which order, and what becomes of one that cannot be written down.
 
 use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::link::{LineageReason, LinkReason};
 
 use super::continuing::{RESET, waiting};
 use super::outside::agent_error;
 use super::questions::orphaned;
 use super::world::World;
 use crate::conversation::effect::Arrival;
-
-#[test]
-fn the_files_go_when_the_session_is_closed_and_the_chain_follows_them() {
-    let mut world = World::live();
-    let before = world.view().cwd.clone();
-    world.move_to("/new", None);
-    world.expect(&["close session", "event state moving"]);
-    world.closes();
-    world.expect(&["event closed"]);
-    assert_eq!(world.view().cwd, before);
-    world.hold_writes = true;
-    world.moved(Ok(3));
-    world.expect(&[]);
-    world.release_writes();
-    world.expect(&[
-        &format!("event moved {before} to /new"),
-        "event state idle",
-        "answer 2 moved 3",
-    ]);
-    let head = world.head();
-    assert_eq!((head.cwd.as_str(), head.reason), ("/new", LinkReason::Moved));
-    let entry = world.disk.lineage.last().unwrap();
-    assert_eq!((entry.reason, entry.cwd.as_str()), (LineageReason::Moved, "/new"));
-    // It goes on as the same session.
-    world.prompt("on");
-    world.forget_log();
-    world.reopens();
-    assert_eq!(world.chain(), ["s1"]);
-}
 
 #[test]
 fn only_the_links_of_the_folder_that_is_left_go_along() {
@@ -117,15 +87,6 @@ fn what_cannot_be_written_down_goes_back() {
     assert_eq!(world.on_disk().cwd, "/new");
     let reply = world.move_to("/new", Some("k"));
     world.expect_among(&format!("answer {reply} kept"));
-}
-
-#[test]
-fn to_where_it_is_nothing_goes() {
-    let mut world = World::live();
-    let cwd = world.view().cwd.clone();
-    let reply = world.move_to(&cwd, None);
-    world.expect(&[&format!("answer {reply} moved 0")]);
-    assert!(world.view().live);
 }
 
 #[test]

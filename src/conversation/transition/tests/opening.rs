@@ -1,6 +1,6 @@
 //! Sessions: opened, refused, rolled, taken over, and who waits for them.
 
-use bridge_protocol::conversation::{ConversationState, OnBusy, Settings};
+use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::{Fidelity, RollCause, Via};
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
@@ -10,19 +10,6 @@ use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Found, Input};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::view_of_record;
-
-#[test]
-fn resume_opens_the_head_and_tells_how() {
-    let mut world = World::hibernating();
-    world.resume(Fidelity::Full);
-    world.expect(&[]);
-    world.reopens();
-    world.expect(&["event resumed s1 resume full", "answer 2 resumed s1 resume"]);
-    assert!(world.is_armed(Deadline::Idle));
-    world.resume(Fidelity::Full);
-    world.expect(&["answer 3 resumed s1 live"]);
-}
 
 #[test]
 fn a_roll_is_on_disk_before_it_is_told_and_told_before_it_is_used() {
@@ -46,49 +33,6 @@ fn a_roll_is_on_disk_before_it_is_told_and_told_before_it_is_used() {
     };
     assert_eq!(turn.upstream_id, "s2".into());
     assert_eq!(turn.resumed.as_ref().unwrap().via, Via::Copied);
-}
-
-#[test]
-fn a_turn_on_a_session_that_was_open_tells_of_no_resume() {
-    let mut world = World::running();
-    world.ends("end_turn");
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
-    assert_eq!(turn.resumed, None);
-}
-
-#[test]
-fn f6_a_head_that_was_never_written_leaves_the_chain_when_it_is_replaced() {
-    let mut world = World::new();
-    world.resume(Fidelity::Text);
-    world.opens("s1");
-    world.close();
-    world.closes();
-    world.prompt("hello");
-    world.opens("s2");
-    assert_eq!(world.chain(), ["s2"]);
-    assert_eq!(world.lineage_on_disk(), ["created:s1", "created:s2"]);
-}
-
-#[test]
-fn f16_a_prompt_that_the_session_refuses_climbs_on_below_it_and_is_told_once() {
-    let mut world = World::live();
-    world.prompt("second");
-    world.forget_log();
-    world.does_not_know_the_session();
-    world.expect(&[]);
-    world.copies("s2", RollCause::Forgotten);
-    world.expect(&[
-        "event rolled s1 to s2 forgotten full",
-        "event resumed s2 copied full",
-        "send second",
-    ]);
-    world.says_something();
-    world.expect(&[
-        "event promptAccepted t2 second",
-        "update agent_message_chunk of t2",
-    ]);
 }
 
 /// The broken pipe is met before the death is known: the session has no trace of the prompt, and nothing is expected on disk.
@@ -435,34 +379,6 @@ fn the_mode_and_model_that_the_agent_reports_are_shown_and_changes_are_kept() {
         (settings.mode.as_deref(), settings.model.as_deref()),
         (Some("plan"), Some("haiku"))
     );
-}
-
-#[test]
-fn what_the_agent_reports_is_written_when_it_changes_what_is_shown_and_is_no_wish() {
-    let mut world = World::running();
-    let effort = |value: &str| {
-        json!({
-            "sessionUpdate": "config_option_update",
-            "configOptions": [
-                {"id": "model", "category": "model", "currentValue": "opus"},
-                {"id": "effort", "currentValue": value}
-            ]
-        })
-    };
-    world.forget_log();
-    for value in ["high", "high", "low", "low"] {
-        world.updates(&effort(value));
-    }
-    world.expect(&[
-        "update config_option_update of t2",
-        "update config_option_update of t2",
-        "update config_option_update of t2",
-        "update config_option_update of t2",
-    ]);
-    let record = world.disk.record.as_ref().unwrap();
-    assert_eq!(record.settings, Settings::default());
-    assert_eq!(view_of_record(record).settings, world.view().settings);
-    assert_eq!(world.view().settings.model.as_deref(), Some("opus"));
 }
 
 #[test]

@@ -355,15 +355,6 @@ impl World {
         });
     }
 
-    /// The daemon ends the agent, which heeds another conversation no more.
-    pub(super) fn is_ended_for_another(&mut self) {
-        self.apply(Input::AgentDied {
-            status: "it was stopped".to_owned(),
-            stderr_tail: String::new(),
-            part: Part::Bystander,
-        });
-    }
-
     pub(super) fn rolls_silently(&mut self, id: &str) {
         let now = self.tick();
         let effects = self.model.silent_roll(id, now);

@@ -4,8 +4,7 @@ use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::Fidelity;
 use serde_json::json;
 
-use super::outside::{agent_error, not_resumable};
-use super::world::{QUEUE, World};
+use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::Deadline;
 
@@ -43,22 +42,6 @@ fn the_first_prompt_opens_a_session_and_each_step_waits_for_the_disk() {
 }
 
 #[test]
-fn the_next_prompt_goes_straight_to_the_open_session() {
-    let mut world = World::live();
-    world.prompt("second");
-    world.expect(&["event state prompting", "send second"]);
-    world.says_something();
-    world.ends("max_tokens");
-    world.expect(&[
-        "event promptAccepted t2 second",
-        "update agent_message_chunk of t2",
-        "event turnEnded t2 max_tokens",
-        "event state idle",
-        "answer 2 turn t2 max_tokens",
-    ]);
-}
-
-#[test]
 fn a_prompt_that_is_answered_without_a_word_is_accepted_first() {
     let mut world = World::live();
     world.prompt("second");
@@ -70,19 +53,6 @@ fn a_prompt_that_is_answered_without_a_word_is_accepted_first() {
         "event state idle",
         "answer 2 turn t2 end_turn",
     ]);
-}
-
-#[test]
-fn a_prompt_counts_as_accepted_when_it_was_not_refused_in_time() {
-    let mut world = World::live();
-    world.prompt("second");
-    assert!(world.is_armed(Deadline::Accept));
-    world.forget_log();
-    world.elapses(Deadline::Accept);
-    world.expect(&["event promptAccepted t2 second"]);
-    world.elapses(Deadline::Accept);
-    world.says_something();
-    world.expect(&["update agent_message_chunk of t2"]);
 }
 
 #[test]
@@ -125,22 +95,6 @@ fn updates_before_the_prompt_is_sent_and_after_its_end_belong_to_no_turn() {
 }
 
 #[test]
-fn a_retelling_goes_before_the_first_prompt_and_before_no_other() {
-    let mut world = World::hibernating();
-    world.prompt("second");
-    world.retells("s2", "So far:");
-    world.expect_last("send So far:\nsecond");
-    world.says_something();
-    world.expect(&[
-        "event promptAccepted t2 second",
-        "update agent_message_chunk of t2",
-    ]);
-    world.ends("end_turn");
-    world.prompt("third");
-    world.expect_among("send third");
-}
-
-#[test]
 fn a_retelling_waits_for_the_prompt_that_is_sent() {
     let mut world = World::hibernating();
     world.prompt("second");
@@ -151,83 +105,6 @@ fn a_retelling_waits_for_the_prompt_that_is_sent() {
     world.release_writes();
     world.prompt("third");
     world.expect_among("send So far:\nthird");
-}
-
-#[test]
-fn a_prompt_that_finds_no_session_is_an_error_and_no_turn() {
-    let mut world = World::new();
-    world.prompt("hello");
-    world.climb_fails(agent_error());
-    world.expect(&[
-        "event state prompting",
-        "event state idle",
-        "answer 1 error agentError",
-    ]);
-    assert!(world.model.is_at_rest());
-}
-
-#[test]
-fn a_conversation_that_cannot_be_resumed_is_failed_until_it_is_open_again() {
-    let mut world = World::hibernating();
-    world.prompt("second");
-    world.climb_fails(not_resumable());
-    world.expect(&[
-        "event state prompting",
-        "event state failed",
-        "answer 2 error notResumable",
-    ]);
-    assert_eq!(world.chain(), ["s1"]);
-    world.prompt("third");
-    world.expect(&["event state prompting"]);
-    world.reopens();
-    world.says_something();
-    world.ends("end_turn");
-    assert_eq!(world.view().state, ConversationState::Idle);
-    assert_eq!(world.view().failure, None);
-}
-
-#[test]
-fn a_second_prompt_is_busy_or_waits_and_the_line_has_an_end() {
-    let mut world = World::running();
-    let refused = world.prompt("third");
-    world.expect(&[&format!("answer {refused} error busy")]);
-    for text in ["a", "b"] {
-        world.queue(text);
-    }
-    assert_eq!(world.view().queue.len(), QUEUE);
-    world.forget_log();
-    let refused = world.queue("c");
-    world.expect(&[&format!("answer {refused} error busy")]);
-}
-
-#[test]
-fn waiting_prompts_go_out_one_by_one_in_their_order() {
-    let mut world = World::running();
-    world.queue("third");
-    world.queue("fourth");
-    world.expect(&[]);
-    world.ends("end_turn");
-    world.expect(&[
-        "event turnEnded t2 end_turn",
-        "answer 2 turn t2 end_turn",
-        "send third",
-    ]);
-    world.ends("end_turn");
-    let log = world.log();
-    assert_eq!(log.last().unwrap(), "send fourth");
-    assert!(
-        !log.iter().any(|line| line.starts_with("event state")),
-        "it went on prompting: {log:?}"
-    );
-    world.ends("end_turn");
-    world.expect_last("answer 4 turn t4 end_turn");
-}
-
-#[test]
-fn a_queued_prompt_starts_at_once_when_nothing_runs() {
-    let mut world = World::live();
-    world.queue("second");
-    world.expect(&["event state prompting", "send second"]);
 }
 
 #[test]
@@ -243,21 +120,6 @@ fn a_prompt_during_hibernation_waits_for_it() {
 }
 
 #[test]
-fn the_same_key_joins_the_running_call_and_is_answered_with_it() {
-    let mut world = World::live();
-    let first = world.prompt_with("second", OnBusy::Fail, Fidelity::Text, Some("k"));
-    let joined = world.prompt_with("second", OnBusy::Fail, Fidelity::Text, Some("k"));
-    let other = world.prompt_with("something else", OnBusy::Fail, Fidelity::Text, Some("k"));
-    world.expect(&[
-        "event state prompting",
-        "send second",
-        &format!("answer {other} error conflict"),
-    ]);
-    world.ends("end_turn");
-    assert_eq!(world.answers[&first], world.answers[&joined]);
-}
-
-#[test]
 fn a_key_joins_a_prompt_that_still_waits_in_line() {
     let mut world = World::running();
     let first = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
@@ -266,26 +128,6 @@ fn a_key_joins_a_prompt_that_still_waits_in_line() {
     world.ends("end_turn");
     world.ends("end_turn");
     assert_eq!(world.answers[&first], world.answers[&joined]);
-}
-
-#[test]
-fn the_same_key_later_gets_the_kept_result_and_another_content_a_conflict() {
-    let mut world = World::live();
-    let first = world.prompt_with("second", OnBusy::Fail, Fidelity::Text, Some("k"));
-    world.ends("end_turn");
-    world.forget_log();
-    let again = world.prompt_with("second", OnBusy::Fail, Fidelity::Text, Some("k"));
-    let other = world.prompt_with("something else", OnBusy::Fail, Fidelity::Text, Some("k"));
-    world.expect(&[
-        &format!("answer {again} kept"),
-        &format!("answer {other} error conflict"),
-    ]);
-    let told = |reply| {
-        world.answers[&reply]
-            .as_ref()
-            .map(|answer| answer.to_json().unwrap())
-    };
-    assert_eq!(told(first), told(again));
 }
 
 #[test]
@@ -341,15 +183,6 @@ fn an_answer_without_a_result_is_a_failure() {
         assert_eq!(turn.stop_reason, bridge_protocol::turn::StopReason::Failed);
         assert!(turn.failure.is_some());
     }
-}
-
-#[test]
-fn a_stop_reason_that_nobody_knows_is_told_in_the_agents_word_and_the_turn_counts() {
-    let mut world = World::running();
-    world.ends("something_new");
-    world.expect_last("answer 2 turn t2 something_new");
-    assert_eq!(world.head().turns, 2);
-    assert_eq!(world.view().state, ConversationState::Idle);
 }
 
 #[test]

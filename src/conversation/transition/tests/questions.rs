@@ -78,23 +78,6 @@ fn a_question_shows_that_the_prompt_was_accepted() {
 }
 
 #[test]
-fn the_first_answer_wins_and_a_late_one_is_told_who_was_first() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.forget_log();
-    world.allow("q1");
-    world.expect(&[
-        "event state prompting",
-        "event resolved q1 by client",
-        "tell agent q1 yes",
-        "answer 3 responded nothing",
-    ]);
-    let late = world.deny("q1");
-    assert_eq!(resolved_by(&world, late), "client");
-    assert_eq!(world.on_disk().interrupts, []);
-}
-
-#[test]
 fn a_late_answer_is_told_of_a_cancel_and_of_the_agents_own_word() {
     let mut world = World::running();
     world.asks("q1");
@@ -115,29 +98,6 @@ fn two_questions_are_answered_one_by_one() {
     assert_eq!(world.view().state, ConversationState::Awaiting);
     world.deny("q1");
     assert_eq!(world.view().state, ConversationState::Prompting);
-}
-
-#[test]
-fn what_is_no_answer_is_refused_and_the_question_stays() {
-    let mut world = World::running();
-    world.asks("q1");
-    for outcome in [
-        json!({}),
-        json!({"outcome": "selected"}),
-        json!({"outcome": "selected", "optionId": "x"}),
-    ] {
-        let reply = world.respond("q1", outcome);
-        assert!(matches!(
-            world.answers[&reply],
-            Err(ConversationError::InvalidParams { .. })
-        ));
-    }
-    let reply = world.allow("q9");
-    assert!(matches!(
-        world.answers[&reply],
-        Err(ConversationError::NotFound { .. })
-    ));
-    assert_eq!(world.view().state, ConversationState::Awaiting);
 }
 
 #[test]
@@ -166,21 +126,6 @@ fn a_question_that_was_taken_back_is_gone_for_everyone() {
     world.expect(&["event state prompting", "event resolved q1 by agent"]);
     world.withdraws("q1");
     world.expect(&[]);
-}
-
-#[test]
-fn d15_a_question_outlives_its_agent() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.forget_log();
-    world.dies();
-    world.expect(&[
-        "event state prompting",
-        "event turnEnded t2 failed agentDied",
-        "event state interrupted",
-        "answer 2 turn t2 failed",
-    ]);
-    assert!(world.on_disk().interrupts[0].orphaned);
 }
 
 #[test]
@@ -226,43 +171,6 @@ fn d15_a_question_that_went_with_what_died_is_open_again() {
             assert!(sent.starts_with("send "), "{sent}");
         }
     }
-}
-
-#[test]
-fn an_orphan_that_is_allowed_starts_one_turn() {
-    let mut world = orphaned();
-    world.allow("q1");
-    world.expect(&["event state prompting"]);
-    world.reopens();
-    let sent = world.log().pop().unwrap();
-    crate::words::check("an orphaned question is allowed", "prompt", &sent);
-    let late = world.allow("q1");
-    assert_eq!(resolved_by(&world, late), "client");
-    world.forget_log();
-    world.says_something();
-    let log = world.log();
-    assert!(log[0].starts_with("event promptAccepted t3"), "{log:?}");
-    let told: Vec<_> = log[1..].iter().filter(|line| *line != "write record").collect();
-    assert_eq!(
-        told,
-        [
-            "event resolved q1 by client",
-            "answer 3 responded t3",
-            "update agent_message_chunk of t3"
-        ]
-    );
-    world.ends("end_turn");
-    assert_eq!(world.view().state, ConversationState::Idle);
-    world.expect_among("event turnEnded t3 end_turn");
-}
-
-/// The second finds a turn that runs, and it is the answer's own.
-#[test]
-fn of_two_who_answer_an_orphan_at_once_the_second_hears_who_was_first() {
-    let mut world = orphaned();
-    world.allow("q1");
-    let second = world.allow("q1");
-    assert_eq!(resolved_by(&world, second), "client");
 }
 
 #[test]
@@ -352,34 +260,6 @@ fn an_answer_that_reached_nobody_is_not_kept_as_given() {
     assert!(matches!(world.answers[&last], Ok(Answer::Responded(Some(_)))));
 }
 
-/// Only the record knows of it: what is not written has not happened.
-#[test]
-fn a_refusal_of_an_orphan_that_could_not_be_written_is_told_as_that() {
-    let no = json!({"outcome": "cancelled"});
-    let mut world = orphaned();
-    let before = world.model.record.clone();
-    world.hold_writes = true;
-    let reply = world.respond_with("q1", no.clone(), Some("k"));
-    assert!(!world.answers.contains_key(&reply));
-    world.write_fails();
-    assert!(matches!(
-        world.answers[&reply],
-        Err(ConversationError::StoreFailed(_))
-    ));
-    let record = &world.model.record;
-    assert_eq!(
-        (&record.interrupts, &record.cut, &record.answered, record.resting),
-        (&before.interrupts, &before.cut, &before.answered, before.resting)
-    );
-    assert!(!world.log().iter().any(|line| line.contains("resolved")));
-    world.elapses(Deadline::Rewrite);
-    world.release_writes();
-    let again = world.respond_with("q1", no, Some("k"));
-    assert_eq!(world.answers[&again], Ok(Answer::Responded(None)));
-    assert!(world.view().interrupts.is_empty());
-    assert!(world.log().iter().any(|line| line.contains("resolved q1")));
-}
-
 #[test]
 fn an_orphan_whose_turn_found_no_session_can_be_answered_again() {
     let mut world = orphaned();
@@ -416,19 +296,6 @@ fn an_orphan_whose_prompt_is_cancelled_before_it_is_sent_can_be_answered_again()
     world.expect_among("answer 4 cancelled true");
     assert!(matches!(world.answers[&3], Err(ConversationError::Busy(_))));
     assert_eq!(world.on_disk().interrupts.len(), 1);
-}
-
-#[test]
-fn an_orphan_that_is_denied_starts_no_turn() {
-    let mut world = orphaned();
-    world.deny("q1");
-    world.expect(&[
-        "event state idle",
-        "event resolved q1 by client",
-        "answer 3 responded nothing",
-    ]);
-    assert_eq!(world.view().interrupts, []);
-    assert!(!world.view().cut_short, "it is done with");
 }
 
 /// A later turn that was cut short is none of a question's business, and nothing goes on while that is open.
@@ -469,16 +336,6 @@ fn an_orphan_is_allowed_only_when_nothing_runs_and_denied_at_any_time() {
         ConversationState::Prompting,
         "an orphan holds no turn up"
     );
-}
-
-#[test]
-fn the_end_of_a_later_turn_leaves_orphans_alone() {
-    let mut world = orphaned();
-    world.prompt("third");
-    world.reopens();
-    world.ends("end_turn");
-    assert_eq!(world.view().interrupts.len(), 1);
-    assert_eq!(world.view().state, ConversationState::Interrupted);
 }
 
 #[test]

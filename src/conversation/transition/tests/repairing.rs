@@ -1,48 +1,7 @@
 //! The repair of the head: when it begins, in which order, and what becomes of one that cannot be written down.
 
-use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::link::{LineageReason, LinkReason, Relation, RollCause};
-
 use super::outside::{agent_error, branch};
 use super::world::World;
-use crate::store::Resting;
-
-#[test]
-fn the_copy_is_made_when_the_session_is_closed_and_the_chain_goes_on_with_it() {
-    let mut world = World::live();
-    world.repair(None);
-    world.expect(&["close session"]);
-    world.closes();
-    world.expect(&["event closed"]);
-    world.model.record.resting = Resting::Failed;
-    world.hold_writes = true;
-    world.repaired(Ok(Some("s2")));
-    world.expect(&["event state idle"]);
-    assert_eq!(world.view().head, Some("s1".into()), "it is not on disk yet");
-    world.release_writes();
-    world.expect(&["event rolled s1 to s2 damaged partial", "answer 2 checked s2"]);
-    assert_eq!(world.chain(), ["s1", "s2"]);
-    let head = world.head();
-    assert_eq!(
-        (head.reason, head.relation),
-        (LinkReason::Rebuilt, Relation::Carries)
-    );
-    assert_eq!(
-        (head.cause, head.written, head.carried_turns),
-        (Some(RollCause::Damaged), true, 2)
-    );
-    assert_eq!(head.from_upstream_id, Some("s1".into()));
-    assert_eq!(world.on_disk().state, ConversationState::Idle);
-    assert_eq!(world.disk.lineage.last().unwrap().reason, LineageReason::Rebuilt);
-    // It goes on with the copy, and an undo has nothing to take back.
-    let reply = world.undo();
-    world.looks_back();
-    world.expect_among(&format!("answer {reply} error conflict"));
-    world.prompt("on");
-    world.forget_log();
-    world.reopens();
-    assert_eq!(world.chain(), ["s1", "s2"]);
-}
 
 /// The repair begins when the session is closed, and would take the place of the branch that is being made.
 #[test]

@@ -7,34 +7,6 @@ use serde_json::json;
 use super::outside::opened;
 use super::world::World;
 use crate::conversation::effect::Deadline;
-use crate::conversation::state::Session;
-
-#[test]
-fn close_is_answered_when_the_session_is_closed() {
-    let mut world = World::live();
-    world.close();
-    world.close();
-    world.expect(&["close session"]);
-    world.closes();
-    world.expect(&["event closed", "answer 2 done", "answer 3 done"]);
-    world.close();
-    world.expect(&["answer 4 done"]);
-    assert!(world.model.is_at_rest());
-    assert!(!world.is_armed(Deadline::Idle));
-}
-
-#[test]
-fn an_idle_conversation_hibernates_and_comes_back_on_the_next_prompt() {
-    let mut world = World::live();
-    world.elapses(Deadline::Idle);
-    world.expect(&["close session"]);
-    world.closes();
-    world.expect(&["event closed"]);
-    assert_eq!(world.view().state, ConversationState::Idle);
-    world.prompt("second");
-    world.reopens();
-    world.expect_last("send second");
-}
 
 #[test]
 fn what_is_not_idle_does_not_hibernate() {
@@ -73,37 +45,6 @@ fn a_session_that_could_not_be_brought_back_stays_open() {
     assert!(world.view().live);
 }
 
-/// Rule 4: a failure to bring a session back later is no reason to lose it now.
-#[test]
-fn what_an_agent_could_not_bring_back_is_not_closed_unless_it_is_given_up() {
-    let mut world = World::live();
-    let Session::Live(session) = &mut world.model.session else {
-        panic!("no session")
-    };
-    session.can_reopen = false;
-    let refused = world.close();
-    world.expect(&[&format!("answer {refused} error conflict")]);
-    assert!(world.view().live);
-    world.reset();
-    world.closes();
-    assert!(!world.view().live);
-    assert!(world.chain().is_empty(), "the user gave it up");
-}
-
-#[test]
-fn a_session_in_which_nothing_was_said_is_closed_whatever_the_agent_can_do() {
-    let mut world = World::new();
-    world.resume(Fidelity::Text);
-    world.opens("s1");
-    let Session::Live(session) = &mut world.model.session else {
-        panic!("no session")
-    };
-    session.can_reopen = false;
-    world.close();
-    world.closes();
-    assert!(!world.view().live);
-}
-
 #[test]
 fn what_the_agent_reports_between_turns_outlives_hibernation() {
     let mut world = World::live();
@@ -117,28 +58,6 @@ fn what_the_agent_reports_between_turns_outlives_hibernation() {
         (kept.title.as_str(), kept.settings.mode.as_deref()),
         ("Found", Some("plan"))
     );
-}
-
-#[test]
-fn stop_refuses_what_waits_and_cancels_what_runs() {
-    let mut world = World::running();
-    world.queue("third");
-    world.forget_log();
-    world.stop();
-    world.expect(&[
-        "send cancel",
-        "event state cancelling",
-        "answer 3 error shuttingDown",
-    ]);
-    assert!(world.is_armed(Deadline::Cancel));
-    let late = world.prompt("fourth");
-    world.expect(&[&format!("answer {late} error shuttingDown")]);
-    world.ends("cancelled");
-    world.expect(&[
-        "event turnEnded t2 cancelled",
-        "event state interrupted",
-        "answer 2 turn t2 cancelled",
-    ]);
 }
 
 #[test]

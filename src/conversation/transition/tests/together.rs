@@ -4,7 +4,7 @@ use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::link::Fidelity;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::effect::Arrival;
 
 use super::continuing::{GO_ON, anchor, due_at, limit};
 use super::world::World;
@@ -15,62 +15,6 @@ use super::world::World;
 fn expect_opening_apart(world: &mut World) {
     let log = world.log();
     assert!(log.contains(&"open text by itself apart".to_owned()), "{log:#?}");
-}
-
-#[test]
-fn f23_a_turn_that_was_ended_for_another_conversation_goes_on_by_itself() {
-    let mut world = World::running();
-    world.is_ended_for_another();
-    world.expect_among("event turnEnded t2 failed agentDied");
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
-    assert!(turn.continuation.is_some(), "told");
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    world.reopens();
-    world.expect_among(&format!("send {GO_ON}"));
-}
-
-/// Any of them may have been the end of it: each goes on in a process of its own, and the one that ends that too is told
-/// from the others by it.
-#[test]
-fn f23_a_turn_that_died_with_others_goes_on_apart_and_once() {
-    let mut world = World::running();
-    world.dies_with_others();
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
-    assert!(turn.continuation.is_some(), "told");
-    let failure = turn.failure.as_ref().unwrap();
-    assert!(!failure.retryable, "it would run twice");
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    expect_opening_apart(&mut world);
-    world.reopens();
-    world.expect_among(&format!("send {GO_ON}"));
-    world.says_something();
-    world.dies();
-    assert_eq!(due_at(&world), None);
-    assert!(world.view().cut_short, "a person can have it gone on with");
-}
-
-/// Its process is given up with the turn.
-#[test]
-fn what_went_on_apart_comes_back_to_the_others() {
-    let mut world = World::running();
-    world.dies_with_others();
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    world.reopens();
-    world.ends("end_turn");
-    // No client sees when: that it is at once is the contract with the timer.
-    assert!(world.log().contains(&"arm Idle 0".to_owned()));
-    world.elapses(Deadline::Idle);
-    world.closes();
-    world.forget_log();
-    world.prompt("third");
-    world.expect(&["event state prompting"]);
 }
 
 /// A text that is to be said at a time of its own is not said now for another turn's sake.
