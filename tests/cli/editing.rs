@@ -380,7 +380,7 @@ fn a_question_of_an_edited_turn_is_handled_as_asked() {
             .unwrap();
         if let Some(answer) = answers {
             let mut told = BufReader::new(child.stderr.as_mut().unwrap()).lines();
-            let how = told.find(|line| line.as_ref().unwrap().contains("answer with"));
+            let how = told.find(|line| line.as_ref().unwrap().contains("answer it"));
             assert!(how.is_some(), "{handling:?}");
             home.said(&["answer", &id, answer]);
         }

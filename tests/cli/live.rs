@@ -136,7 +136,7 @@ fn a_wrong_answer_is_told_where_the_right_ones_are() {
     let interrupt = show["conversation"]["interrupts"][0]["id"].as_str().unwrap();
     let wrong = home.printed(&["answer", &id, "perhaps"], 2);
     let right = format!(
-        "answer it (allow, deny): sessionctl answer {} allow --question {interrupt}\n",
+        "answer it (allow, deny): sessionctl answer {} allow --question {interrupt}",
         &id[..8]
     );
     assert!(wrong.contains(&right), "{wrong}");

@@ -133,7 +133,7 @@ fn a_chat_asks_what_was_left_open_and_shows_the_turn() {
         if !command.is_empty() {
             // The question stays open, and is asked again.
             terminal.type_in("\x03");
-            terminal.until("hint: /answer");
+            terminal.until("have it asked again: /answer");
             terminal.until(MARK);
             terminal.enter(command);
             terminal.until(ASKED);
@@ -197,10 +197,10 @@ fn a_question_whose_daemon_dies_is_waited_for() {
                 .find(|line| line.contains(words));
             assert!(found.is_some(), "{words} is told");
         };
-        until("answer with");
+        until("answer it");
         kill_daemon(&home);
         until("the daemon answers again");
-        until("answer with");
+        until("answer it");
         home.said(&["answer", &id, answer]);
         let output = child.wait_with_output().unwrap();
         check_shown(

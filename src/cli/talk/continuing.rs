@@ -316,7 +316,7 @@ fn report(
         (Did::Continues, Some(at)) => format!("continues at {}", clock.moment(at)),
         (Did::Continues, None) => "continues now".to_owned(),
         (Did::Opened, _) => detail,
-        (Did::Asks, _) => format!("waits for an answer: {detail}"),
+        (Did::Asks, _) => format!("waits for an answer; {detail}"),
         (Did::Nothing, _) if detail.is_empty() => "was not interrupted".to_owned(),
         (Did::Nothing, _) => detail,
         (Did::Failed, _) => format!("could not be continued: {detail}"),
