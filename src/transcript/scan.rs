@@ -113,6 +113,7 @@ pub(super) struct Pruner {
     word: &'static [u8],
     /// How far the string has come, where strings are read strictly.
     strict: Strict,
+    magnitude: Magnitude,
     record: Vec<u8>,
     spans: Vec<ValueSpan>,
     has_more: bool,
@@ -164,6 +165,17 @@ enum Digits {
     Power,
 }
 
+/// How large a number is, of which `serde_json` refuses those that no `f64` can hold.
+#[derive(Debug, Clone, Copy, Default)]
+struct Magnitude {
+    /// How many digits are before the point from the first on that is not zero; less than none if zeros are behind the point.
+    places: i32,
+    /// Whether a digit was not zero.
+    has_digit: bool,
+    power: i32,
+    is_power_negative: bool,
+}
+
 impl Pruner {
     /// Reads lines as `table` says.
     pub(super) fn new(table: &'static Table) -> Self {
@@ -181,6 +193,7 @@ impl Pruner {
             name: Vec::new(),
             word: &[],
             strict: Strict::default(),
+            magnitude: Magnitude::default(),
             record: Vec::new(),
             spans: Vec::new(),
             has_more: false,
@@ -299,6 +312,7 @@ impl Pruner {
             State::Number(digits) => match digits.next(byte) {
                 Some(next) => {
                     self.copy(&[byte]);
+                    self.magnitude.take(next, byte);
                     State::Number(next)
                 }
                 None if digits.can_end() => {
@@ -442,11 +456,14 @@ impl Pruner {
                     self.room_bytes = NUMBER_BYTES;
                     self.copy(&[byte]);
                 }
-                State::Number(match byte {
+                let digits = match byte {
                     b'-' => Digits::Minus,
                     b'0' => Digits::Zero,
                     _ => Digits::Whole,
-                })
+                };
+                self.magnitude = Magnitude::default();
+                self.magnitude.take(digits, byte);
+                State::Number(digits)
             }
             b't' => self.begin_word("true"),
             b'f' => self.begin_word("false"),
@@ -575,6 +592,10 @@ impl Pruner {
     }
 
     fn end_number(&mut self) {
+        if self.is_strict() && self.magnitude.is_too_large() {
+            self.state = State::Garbage;
+            return;
+        }
         self.state = State::CommaOrEnd;
         if self.value.is_none() {
             return;
@@ -607,6 +628,39 @@ impl Digits {
 
     fn can_end(self) -> bool {
         matches!(self, Self::Zero | Self::Whole | Self::Fraction | Self::Power)
+    }
+}
+
+impl Magnitude {
+    /// The first digit of the largest `f64` stands for this power of ten.
+    const LARGEST_POWER: i32 = f64::MAX_10_EXP;
+
+    /// Takes in a byte of the number and what it is.
+    fn take(&mut self, what: Digits, byte: u8) {
+        match what {
+            Digits::Zero | Digits::Whole => {
+                self.has_digit |= byte != b'0';
+                self.places += i32::from(self.has_digit);
+            }
+            Digits::Fraction => {
+                self.has_digit |= byte != b'0';
+                self.places -= i32::from(!self.has_digit);
+            }
+            Digits::Sign => self.is_power_negative = byte == b'-',
+            Digits::Power => {
+                let digit = i32::from(byte.saturating_sub(b'0'));
+                self.power = self.power.saturating_mul(10).saturating_add(digit);
+            }
+            Digits::Minus | Digits::Point | Digits::Exponent => {}
+        }
+    }
+
+    fn is_too_large(self) -> bool {
+        let power = match self.is_power_negative {
+            true => -self.power,
+            false => self.power,
+        };
+        self.has_digit && self.places.saturating_add(power) - 1 > Self::LARGEST_POWER
     }
 }
 
