@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::exit::Exit;
-use super::problem::{Outcome, Problem};
+use super::problem::{DOCTOR_HINT, Outcome, Problem};
 use super::start::{self, Launch, START_LIMIT};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, lock_holder, ownership};
@@ -62,7 +62,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// up on a turn that runs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// See [`passed`].
+/// See [`has_passed`].
 const STEP: Duration = Duration::from_secs(1);
 
 /// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, without the final zero.
@@ -293,7 +293,7 @@ impl Daemon {
                     Ok(_) | Err(ClientError::Call(_)) => {}
                     Err(error) => return error.into(),
                 },
-                () = passed(ANSWER_LIMIT) => {
+                () = has_passed(ANSWER_LIMIT) => {
                     let holder = self.reach.holder(&self.socket);
                     let path = self.socket.clone();
                     let error = ConnectError::NoAnswer { path, pid: holder, limit: ANSWER_LIMIT };
@@ -326,7 +326,7 @@ async fn is_to_be_asked(asked_at: &Cell<Option<tokio::time::Instant>>) {
 
 /// Waits for this time while this process runs. The time in which it was stopped, or its thread waited for an editor or a pager, does
 /// not count: an answer may have come that could not be read.
-async fn passed(limit: Duration) {
+async fn has_passed(limit: Duration) {
     let mut left = limit;
     while !left.is_zero() {
         let began = tokio::time::Instant::now();
@@ -350,14 +350,16 @@ fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
             let problem = problem.details(json!({ "path": path, "pid": pid }));
             match holder {
                 Some(pid) => problem.hint(format!(
-                    "sessionctl doctor reports more; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
+                    "{DOCTOR_HINT}; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
                      kill -KILL {pid}"
                 )),
-                None => problem.hint("sessionctl doctor reports more"),
+                None => problem.hint(DOCTOR_HINT),
             }
         }
         ConnectError::OtherProtocol { path, pid } => problem
-            .hint("name another socket: sessionctl --socket PATH ls; sessionctl doctor reports more")
+            .hint(format!(
+                "name another socket: sessionctl --socket PATH ls; {DOCTOR_HINT}"
+            ))
             .details(json!({ "path": path, "pid": pid })),
         ConnectError::PermissionDenied { .. } => {
             problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
@@ -427,13 +429,14 @@ mod tests {
     use tokio::time::advance;
 
     use super::{
-        LockFile, SILENCE_LIMIT, START_LIMIT, STEP, candidates, is_to_be_asked, next_wait, passed, read_lock,
+        LockFile, SILENCE_LIMIT, START_LIMIT, STEP, candidates, has_passed, is_to_be_asked, next_wait,
+        read_lock,
     };
 
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_this_process_was_stopped_does_not_count() {
-        let mut limit = pin!(passed(2 * STEP));
-        let mut has_passed = || limit.as_mut().now_or_never().is_some();
+        let mut limit = pin!(has_passed(2 * STEP));
+        let mut is_over = || limit.as_mut().now_or_never().is_some();
         for (step, expected) in [
             (Duration::ZERO, false),
             (STEP, false),
@@ -442,7 +445,7 @@ mod tests {
             (STEP, true),
         ] {
             advance(step).await;
-            assert_eq!(has_passed(), expected, "{step:?}");
+            assert_eq!(is_over(), expected, "{step:?}");
         }
     }
 

@@ -212,7 +212,7 @@ impl Output {
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
-    fn end_line(&mut self) -> Outcome {
+    pub(super) fn end_line(&mut self) -> Outcome {
         if self.line_is_open {
             self.text("\n")
         } else {

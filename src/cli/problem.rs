@@ -17,6 +17,9 @@ use super::words;
 use crate::paths::ownership::Untrusted;
 use crate::paths::{PathsError, shell_word};
 
+/// The hint where only the doctor may know more.
+pub(super) const DOCTOR_HINT: &str = "sessionctl doctor reports more";
+
 /// Why a command did not work.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Problem {

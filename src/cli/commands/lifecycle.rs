@@ -12,7 +12,7 @@ use super::Context;
 use crate::cli::confirm::Unasked;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{DOCTOR_HINT, Outcome, Problem};
 use crate::cli::select::Target;
 use crate::cli::{start as starting, words};
 use crate::paths::shell_word;
@@ -179,7 +179,7 @@ fn not_stopped(pid: Option<u32>, limit: Duration) -> Problem {
             format!(", process {pid},"),
             format!("wait, or end it: kill -KILL {pid}"),
         ),
-        None => (String::new(), "sessionctl doctor reports more".to_owned()),
+        None => (String::new(), DOCTOR_HINT.to_owned()),
     };
     let what = format!("the daemon{which} still runs after {} s", limit.as_secs());
     Problem::new(Exit::NoDaemon, what).hint(hint)

@@ -116,7 +116,7 @@ async fn ask(
     if !talk.is_attended() {
         return Err(talk.unanswered(&interrupt));
     }
-    talk.first = Some(interrupt.id);
+    talk.asked_first = Some(interrupt.id);
     let ended = talk.follow(Start::Running).await?;
     finish(&talk, ended.as_ref())
 }

@@ -54,10 +54,7 @@ impl Markdown {
 
     /// Takes more text; returns the lines that it completes.
     pub(super) fn push(&mut self, text: &str) -> String {
-        self.partial.push_str(text);
-        let whole = self.partial.rfind('\n').map_or(0, |at| at + 1);
-        let rest = self.partial.split_off(whole);
-        let lines = mem::replace(&mut self.partial, rest);
+        let lines = take_lines(&mut self.partial, text);
         lines.lines().map(|line| self.line(line)).collect()
     }
 
@@ -199,6 +196,14 @@ impl Markdown {
     fn columns(&self) -> usize {
         self.look.columns.unwrap_or(MAX_COLUMNS).clamp(20, MAX_COLUMNS)
     }
+}
+
+/// Adds text to a line that has not ended, and takes the lines that have.
+pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
+    partial.push_str(more);
+    let whole = partial.rfind('\n').map_or(0, |at| at + 1);
+    let rest = partial.split_off(whole);
+    mem::replace(partial, rest)
 }
 
 fn style_of(part: &Compound<'_>, base: Style) -> Style {

@@ -111,6 +111,9 @@ pub(super) struct ToolCall {
     kind: Option<String>,
     raw_input: Option<Value>,
     content: Option<Vec<Value>>,
+    /// Whether its end was shown.
+    #[serde(skip)]
+    pub(super) has_ended: bool,
 }
 
 impl ToolCall {

@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::markdown::Markdown;
+use super::markdown::{Markdown, take_lines};
 use super::question::ToolCall;
 use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, cut, one_line};
 use crate::cli::problem::Outcome;
@@ -32,14 +32,11 @@ const COLUMNS: usize = 100;
 pub(super) struct Screen<'a> {
     /// The streams of the command.
     pub(super) output: &'a mut Output,
-    stream: Stream,
     /// The answer, where it is shown as Markdown.
     markdown: Option<Markdown>,
     /// The thoughts' line that has not ended yet.
     thought: String,
-    /// Whether the answer's last line has not ended yet.
-    is_open: bool,
-    tools: BTreeMap<String, Tool>,
+    tools: BTreeMap<String, ToolCall>,
     plan: String,
     /// How much of the context is used and what it cost, as the agent reports it.
     usage: Option<Value>,
@@ -50,29 +47,13 @@ pub(super) struct Screen<'a> {
     later: Vec<String>,
 }
 
-/// The kind of text that was written last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
-    Nothing,
-    Answer,
-    Thoughts,
-}
-
-#[derive(Debug, Default)]
-struct Tool {
-    call: ToolCall,
-    has_ended: bool,
-}
-
 impl<'a> Screen<'a> {
     /// Nothing has been written yet.
     pub(super) fn new(output: &'a mut Output) -> Self {
         let look = output.look;
         Self {
-            stream: Stream::Nothing,
             markdown: look.columns.map(|_| Markdown::new(look)),
             thought: String::new(),
-            is_open: false,
             tools: BTreeMap::new(),
             plan: String::new(),
             usage: None,
@@ -133,7 +114,7 @@ impl<'a> Screen<'a> {
 
     /// What is known of a tool call.
     pub(super) fn tool_call(&self, id: &str) -> Option<&ToolCall> {
-        self.tools.get(id).map(|tool| &tool.call)
+        self.tools.get(id)
     }
 
     /// Prints the bytes of an event or an answer, for `--json`.
@@ -216,13 +197,10 @@ impl<'a> Screen<'a> {
     /// Ends the turn that was shown: open lines, tool calls that did not end.
     pub(super) fn end_turn(&mut self) -> Outcome {
         self.end_stream()?;
-        if std::mem::take(&mut self.is_open) {
-            self.write(|output| output.text("\n"))?;
-        }
         self.still();
-        for tool in std::mem::take(&mut self.tools).into_values() {
-            if !tool.has_ended {
-                self.tool_line(&tool.call, Some(false))?;
+        for call in std::mem::take(&mut self.tools).into_values() {
+            if !call.has_ended {
+                self.tool_line(&call, false)?;
             }
         }
         self.plan.clear();
@@ -245,15 +223,8 @@ impl<'a> Screen<'a> {
         let end = self.said.len().saturating_sub(SAID_BYTES);
         let end = (end..=self.said.len()).find(|end| self.said.is_char_boundary(*end));
         self.said.drain(..end.unwrap_or_default());
-        if self.stream != Stream::Answer {
-            self.end_stream()?;
-            self.stream = Stream::Answer;
-            if std::mem::take(&mut self.is_open) {
-                self.write(|output| output.text("\n"))?;
-            }
-        }
+        self.end_thoughts()?;
         let Some(markdown) = &mut self.markdown else {
-            self.is_open = !text.ends_with('\n');
             return self.write(|output| output.text(&text));
         };
         let lines = markdown.push(&text);
@@ -273,14 +244,8 @@ impl<'a> Screen<'a> {
         let Some(text) = chunk(update, look).filter(|_| self.output.is_watched()) else {
             return Ok(());
         };
-        if self.stream != Stream::Thoughts {
-            self.end_stream()?;
-            self.stream = Stream::Thoughts;
-        }
-        self.thought.push_str(&text);
-        let whole = self.thought.rfind('\n').map_or(0, |at| at + 1);
-        let rest = self.thought.split_off(whole);
-        let lines = std::mem::replace(&mut self.thought, rest);
+        self.end_answer()?;
+        let lines = take_lines(&mut self.thought, &text);
         let preview = one_line(&self.thought);
         self.doing(if preview.is_empty() { "thinking" } else { &preview });
         self.dimmed(&lines)
@@ -299,31 +264,28 @@ impl<'a> Screen<'a> {
             return Ok(());
         };
         self.end_stream()?;
-        let tool = self.tools.entry(id.to_owned()).or_default();
-        tool.call.updated(call);
-        let call = tool.call.clone();
-        let worked = match update["status"].as_str() {
-            Some("completed") => true,
-            Some("failed") => false,
-            _ if tool.has_ended => return Ok(()),
-            _ => {
-                self.doing(&title(&call));
-                return Ok(());
-            }
-        };
-        if std::mem::replace(&mut tool.has_ended, true) {
+        let known = self.tools.entry(id.to_owned()).or_default();
+        known.updated(call);
+        if known.has_ended {
+            return Ok(());
+        }
+        let status = update["status"].as_str();
+        known.has_ended = matches!(status, Some("completed" | "failed"));
+        let call = known.clone();
+        if !call.has_ended {
+            self.doing(&title(&call));
             return Ok(());
         }
         self.doing("waiting for the agent");
-        self.tool_line(&call, Some(worked))
+        self.tool_line(&call, status == Some("completed"))
     }
 
     /// A tool call that has ended, on one line.
-    fn tool_line(&mut self, call: &ToolCall, worked: Option<bool>) -> Outcome {
+    fn tool_line(&mut self, call: &ToolCall, worked: bool) -> Outcome {
         let look = self.output.note_look;
         let mark = match worked {
-            Some(true) => look.paint(GOOD, look.sign("✓", "+")),
-            _ => look.paint(BAD, look.sign("✗", "x")),
+            true => look.paint(GOOD, look.sign("✓", "+")),
+            false => look.paint(BAD, look.sign("✗", "x")),
         };
         let columns = look.columns.unwrap_or(COLUMNS).saturating_sub(2);
         let title = cut(&title(call), columns, look);
@@ -349,17 +311,20 @@ impl<'a> Screen<'a> {
 
     /// Shows what has not ended its line.
     pub(super) fn end_stream(&mut self) -> Outcome {
-        let stream = std::mem::replace(&mut self.stream, Stream::Nothing);
-        if stream == Stream::Thoughts {
-            let rest = std::mem::take(&mut self.thought);
-            return self.dimmed(&rest);
-        }
+        self.end_thoughts()?;
+        self.end_answer()
+    }
+
+    fn end_thoughts(&mut self) -> Outcome {
+        let rest = std::mem::take(&mut self.thought);
+        self.dimmed(&rest)
+    }
+
+    fn end_answer(&mut self) -> Outcome {
         let rest = self.markdown.as_mut().map(Markdown::end).unwrap_or_default();
         self.write(|output| output.text(&rest))?;
         // The next message may go to the same file. In both cases the answer continues on a new line.
-        if self.markdown.is_none() && std::mem::take(&mut self.is_open) {
-            self.write(|output| output.text("\n"))?;
-        }
+        self.write(Output::end_line)?;
         self.say_later()
     }
 

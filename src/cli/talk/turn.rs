@@ -89,17 +89,17 @@ pub(super) struct Talk<'a> {
     pub(super) unattended: OnQuestion,
     interrupts: Interrupts,
     /// The question that is asked before all others. Until it is answered Ctrl-C leaves it open.
-    pub(super) first: Option<InterruptId>,
+    pub(super) asked_first: Option<InterruptId>,
     /// The open questions; the first is the one that is asked.
     questions: VecDeque<Interrupt>,
     /// That one as it was shown to the person who answers it.
     asked: Option<Asked>,
     /// The questions that were reported because nobody is here to answer.
-    told: BTreeSet<InterruptId>,
+    reported: BTreeSet<InterruptId>,
     /// The question that was answered here.
     answered: Option<InterruptId>,
     /// Whether the last question of a turn that is over was refused: then nothing continues it.
-    is_given_up: bool,
+    was_refused: bool,
     said_resumed: bool,
     /// Whether the user left before the end.
     pub(super) has_left: bool,
@@ -110,7 +110,7 @@ pub(super) struct Talk<'a> {
     /// How many queued prompts were reported last.
     queued: usize,
     /// Whether the last turn is still to be shown, because none runs.
-    recalls: Option<bool>,
+    shows_last_turn: Option<bool>,
     /// The conversation before this prompt, if a turn waits for its limit there, or for a time.
     waiting: Option<Conversation>,
 }
@@ -183,7 +183,7 @@ impl Start {
     }
 
     /// The prompt, if other prompts may be accepted before it.
-    fn waits_as(&self) -> Option<&PromptContent> {
+    fn queued_prompt(&self) -> Option<&PromptContent> {
         match self {
             Self::Prompt(prompt) if prompt.on_busy == OnBusy::Queue => Some(&prompt.prompt),
             _ => None,
@@ -224,18 +224,18 @@ impl<'a> Talk<'a> {
             person: if is_attended { Person::find() } else { None },
             unattended: on_question.unwrap_or(OnQuestion::Leave),
             interrupts: Interrupts::listen(),
-            first: None,
+            asked_first: None,
             questions: VecDeque::new(),
             asked: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             answered: None,
-            is_given_up: false,
+            was_refused: false,
             said_resumed: false,
             has_left: false,
             edited: None,
             after: None,
             queued: 0,
-            recalls: None,
+            shows_last_turn: None,
             waiting: None,
         }
     }
@@ -280,7 +280,7 @@ impl<'a> Talk<'a> {
                 Err(problem) if start.watches() && self.has_left && problem.exit == Exit::Failed => {
                     return Ok(None);
                 }
-                Err(problem) => return Err(self.left_behind(problem, &start, &own)),
+                Err(problem) => return Err(self.with_follow_hint(problem, &start, &own)),
                 Ok(ended) => {
                     let next = self.next(&start, ended.as_ref(), deaths > 0).await?;
                     cut = ended.or(cut);
@@ -311,7 +311,7 @@ impl<'a> Talk<'a> {
             (_, Some(FailureKind::AgentDied)) => (true, false),
             _ => (false, false),
         };
-        if !may_ask || self.is_given_up || self.screen.output.json || start.watches() {
+        if !may_ask || self.was_refused || self.screen.output.json || start.watches() {
             return Ok(None);
         }
         let get = method::GetConversation::of(self.id);
@@ -391,11 +391,11 @@ impl<'a> Talk<'a> {
                         return Ok(None);
                     }
                     if let Some(open) = self.questions.front()
-                        && (self.first.as_ref() == Some(&open.id) || own.id.is_none())
+                        && (self.asked_first.as_ref() == Some(&open.id) || own.id.is_none())
                     {
                         return Err(self.stays_open(Exit::Failed));
                     }
-                    if start.waits_as().is_some() && own.id.is_none() {
+                    if start.queued_prompt().is_some() && own.id.is_none() {
                         return Err(self.stays_queued());
                     }
                     if std::mem::replace(&mut has_cancelled, true) {
@@ -419,8 +419,8 @@ impl<'a> Talk<'a> {
                         figures = None;
                     }
                     self.leave_unattended().await?;
-                    if self.recalls == Some(true) {
-                        self.recalls = Some(false);
+                    if self.shows_last_turn == Some(true) {
+                        self.shows_last_turn = Some(false);
                         self.last_turn().await?;
                     }
                 }
@@ -489,7 +489,7 @@ impl<'a> Talk<'a> {
     }
 
     /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
-    fn left_behind(&self, problem: Problem, start: &Start, own: &OwnTurn) -> Problem {
+    fn with_follow_hint(&self, problem: Problem, start: &Start, own: &OwnTurn) -> Problem {
         let is_unanswered = problem.exit == Exit::NoDaemon && problem.kind().is_none();
         let Some(hint) = problem.hint.clone().filter(|_| is_unanswered) else {
             return problem;
@@ -530,7 +530,7 @@ impl<'a> Talk<'a> {
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
         let problem = failure::problem_of(turn, &id, is_said, &Clock::here())?;
-        Some(match self.is_given_up {
+        Some(match self.was_refused {
             true => Problem::new(
                 problem.exit,
                 "the turn was interrupted, and its question was refused",

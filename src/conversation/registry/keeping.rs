@@ -37,9 +37,6 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// How often the time of the next pass is checked: timers do not count the time that a machine sleeps.
 const LOOK: Duration = Duration::from_secs(60 * 60);
 
-/// How long unpacked backups stay on the disk at most for a client that reads them page by page.
-const UNPACKED_STAY: Duration = Duration::from_secs(5 * 60);
-
 /// How long before the last pass a conversation may have changed without that pass seeing it, in milliseconds.
 const OVERLAP_MS: i64 = 60 * 60 * 1_000;
 
@@ -119,13 +116,12 @@ impl Registry {
         self.tasks.spawn(async move {
             let mut look = Instant::now();
             loop {
-                tokio::select! {
+                let is_look = tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
-                    () = services.keeper.wait() => {}
-                    () = sleep_until(look.min(Instant::now() + UNPACKED_STAY)) => {}
-                }
-                let is_look = look <= Instant::now();
+                    () = services.keeper.wait() => false,
+                    () = sleep_until(look) => true,
+                };
                 let Some(registry) = registry.upgrade() else {
                     return;
                 };
@@ -157,7 +153,9 @@ impl Registry {
             }
             self.keep_one(&session, depth);
         }
-        self.services.keeper.archive.forget_unpacked();
+        if is_look {
+            self.services.keeper.archive.forget_unpacked();
+        }
         if is_look
             && self
                 .last_pass()

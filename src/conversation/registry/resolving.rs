@@ -13,9 +13,6 @@ use crate::store::RecentCursor;
 /// How many candidates an ambiguous name is reported with.
 pub(super) const CANDIDATES_LIMIT: usize = 16;
 
-/// Among how many conversations whose titles contain a text the one whose title it is is looked for.
-const TITLED_LIMIT: usize = 256;
-
 impl Registry {
     /// Finds a conversation by what a user typed in the folder `cwd`. One of that folder is what `.` means there from now on.
     ///
@@ -69,7 +66,7 @@ impl Registry {
         })
     }
 
-    /// The only conversation whose title is a text, else the only one whose title contains it.
+    /// The only conversation whose title contains a text.
     async fn titled(&self, part: &str) -> Result<ConversationId, ConversationError> {
         let filter = Filter {
             title: Some(part.to_owned()),
@@ -78,14 +75,8 @@ impl Registry {
         let found = match part {
             // Every title contains it.
             "" => Vec::new(),
-            _ => self.find(&filter, None, TITLED_LIMIT).await?,
+            _ => self.find(&filter, None, CANDIDATES_LIMIT).await?,
         };
-        let is_whole = |id: &ConversationId| {
-            let title = self.shown(*id).map(|found| found.title).unwrap_or_default();
-            title.to_lowercase() == part.to_lowercase()
-        };
-        let whole: Vec<_> = found.iter().filter(|(_, id)| is_whole(id)).copied().collect();
-        let found = if whole.len() == 1 { whole } else { found };
         match found.as_slice() {
             // If the folders cannot be read, the error lists no transcripts.
             [] => Err(ConversationError::NoConversation {
@@ -93,7 +84,7 @@ impl Registry {
                 transcripts: self.transcripts_with_prefix(part).await.unwrap_or_default(),
             }),
             [(_, only)] => Ok(*only),
-            several => Err(self.ambiguous(part, several.iter().take(CANDIDATES_LIMIT).map(|(_, id)| *id))),
+            several => Err(self.ambiguous(part, several.iter().map(|(_, id)| *id))),
         }
     }
 

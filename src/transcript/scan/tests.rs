@@ -191,7 +191,11 @@ fn only_one_of_the_agents_minds_how_large_a_number_is() {
         for table in [&JAVA_SCRIPT, &SERDE] {
             assert_same(table, line.as_bytes(), 1, |_| ());
             let is_garbage = whole(table.grammar, line.as_bytes()) == Scanned::Garbage;
-            assert_eq!(is_garbage, is_refused && table.grammar == Grammar::Serde, "{number}");
+            assert_eq!(
+                is_garbage,
+                is_refused && table.grammar == Grammar::Serde,
+                "{number}"
+            );
         }
     }
 }

@@ -7,14 +7,11 @@ use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 
 use crate::cli::connect::{Daemon, Reach};
-use crate::cli::problem::Problem;
+use crate::cli::problem::{DOCTOR_HINT, Problem};
 use crate::cli::start;
 use crate::cli::words;
 use crate::paths::lock_holder::{data_folder_of, is_of_daemon};
 use crate::paths::shell_word;
-
-/// What the hints of other commands say of this one.
-const DOCTOR: &str = "sessionctl doctor reports more";
 
 /// How to replace the daemon.
 const AGAIN: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
@@ -23,7 +20,7 @@ const AGAIN: &str = "sessionctl stop (running turns end; the next command starts
 pub(super) fn none(problem: &Problem, reach: &Reach) -> Vec<Diagnostic> {
     let what = problem.message.as_deref().unwrap_or("no daemon answers");
     let next = problem.hint.as_deref().unwrap_or_default();
-    let next = match next.trim_start_matches(DOCTOR).trim_start_matches("; ") {
+    let next = match next.trim_start_matches(DOCTOR_HINT).trim_start_matches("; ") {
         "" => "run sessiond in a terminal to see why",
         next => next,
     };

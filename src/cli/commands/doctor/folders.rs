@@ -155,9 +155,9 @@ fn far_away(_data: &Path) -> Option<Diagnostic> {
 fn is_network(magic: impl Into<i64>) -> bool {
     const NFS: i64 = 0x6969;
     const SMB: [i64; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
-    const OTHERS: [i64; 2] = [0x0102_1997, 0x00c3_6400];
+    const PLAN_9_AND_CEPH: [i64; 2] = [0x0102_1997, 0x00c3_6400];
     let magic = magic.into();
-    magic == NFS || SMB.contains(&magic) || OTHERS.contains(&magic)
+    magic == NFS || SMB.contains(&magic) || PLAN_9_AND_CEPH.contains(&magic)
 }
 
 #[cfg(test)]

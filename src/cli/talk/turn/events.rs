@@ -109,13 +109,13 @@ impl Talk<'_> {
                 self.resolved(interrupt_id, by)?;
                 // The turn that an answer starts is accepted before its question is resolved.
                 if matches!(start, Start::Running) && own.id.is_none() && self.questions.is_empty() {
-                    self.is_given_up = true;
+                    self.was_refused = true;
                     own.has_ended = true;
                 }
                 Ok(())
             }
             // Of a prompt that waits its end says so: this may be about the turn before it.
-            Event::Resumed { resumed } if start.waits_as().is_none() => self.resumed(resumed),
+            Event::Resumed { resumed } if start.queued_prompt().is_none() => self.resumed(resumed),
             Event::ForeignWriter { upstream_id } => {
                 let session = one_line(upstream_id.as_str());
                 let what = format!(
@@ -178,7 +178,7 @@ impl Talk<'_> {
             self.screen.aside(&format!("{id} {title} ({state})"))?;
             self.queued = 0;
             self.queue(conversation)?;
-            self.recalls.get_or_insert(running.is_none() && !json);
+            self.shows_last_turn.get_or_insert(running.is_none() && !json);
         }
         match running {
             _ if json => {}
@@ -189,7 +189,7 @@ impl Talk<'_> {
                     self.screen.update(update)?;
                 }
             }
-            Some(_) if !is_own && start.waits_as().is_some() => {
+            Some(_) if !is_own && start.queued_prompt().is_some() => {
                 self.screen
                     .aside("another turn is running; this prompt is queued")?;
             }
@@ -200,14 +200,14 @@ impl Talk<'_> {
             _ => {}
         }
         self.questions.clear();
-        self.told.clear();
+        self.reported.clear();
         match is_own {
             true => self.questions.extend(open.iter().cloned()),
             // Those of the own turn are asked again once it is known how that ended.
             false if own.id.is_some() && !json => {}
             false => self.questions_of_others(open)?,
         }
-        let place = |question: &Interrupt| self.first.as_ref() != Some(&question.id);
+        let place = |question: &Interrupt| self.asked_first.as_ref() != Some(&question.id);
         self.questions.make_contiguous().sort_by_key(place);
         self.ask()
     }

@@ -211,9 +211,9 @@ impl Talk<'_> {
         let new = self
             .questions
             .iter()
-            .filter(|question| !self.told.contains(&question.id));
+            .filter(|question| !self.reported.contains(&question.id));
         for interrupt in new.cloned().collect::<Vec<_>>() {
-            self.told.insert(interrupt.id.clone());
+            self.reported.insert(interrupt.id.clone());
             let question = self.question(&interrupt);
             let look = self.screen.output.note_look;
             self.screen.question(&question.report(look))?;
