@@ -113,7 +113,7 @@ pub fn is_there(written: &Temporary, target: &Path) -> Result<bool, TranscriptEr
 /// Writes the transcript of a new session into a folder, which must exist. Until it is whole its name says `what` it becomes.
 ///
 /// # Errors
-/// As [`create_in`], and those of `fill`.
+/// [`TranscriptError::InvalidId`], [`TranscriptError::AlreadyExists`], [`TranscriptError::Io`], and those of `fill`.
 pub fn create_in(
     folder: &Path,
     new_id: &str,

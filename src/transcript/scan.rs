@@ -165,7 +165,8 @@ enum Digits {
     Power,
 }
 
-/// How large a number is, of which `serde_json` refuses those that no `f64` can hold.
+/// How large a number is: `serde_json` refuses one that is too large for a floating-point number. Of those with the last power of
+/// ten all pass here.
 #[derive(Debug, Clone, Copy, Default)]
 struct Magnitude {
     /// How many digits are before the point from the first on that is not zero; less than none if zeros are behind the point.
@@ -632,7 +633,7 @@ impl Digits {
 }
 
 impl Magnitude {
-    /// The first digit of the largest `f64` stands for this power of ten.
+    /// What the first digit of the largest floating-point number stands for, as a power of ten.
     const LARGEST_POWER: i32 = f64::MAX_10_EXP;
 
     /// Takes in a byte of the number and what it is.
@@ -660,7 +661,7 @@ impl Magnitude {
             true => -self.power,
             false => self.power,
         };
-        self.has_digit && self.places.saturating_add(power) - 1 > Self::LARGEST_POWER
+        self.has_digit && self.places.saturating_add(power) > Self::LARGEST_POWER + 1
     }
 }
 

@@ -113,12 +113,13 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
-    let room = match total.bytes {
-        0 => "they share the disk space of the transcripts".to_owned(),
-        bytes => format!("they take {} beside the transcripts", words::size(bytes)),
+    let room = match (total.sessions, total.bytes) {
+        (0, _) => String::new(),
+        (_, 0) => "; they share the disk space of the transcripts".to_owned(),
+        (_, bytes) => format!("; they take {} beside the transcripts", words::size(bytes)),
     };
     let line = format!(
-        "backups of {} in {}; {room}",
+        "backups of {} in {}{room}",
         words::count(total.sessions, "session", "sessions"),
         words::count(total.files, "file", "files"),
     );

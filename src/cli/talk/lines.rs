@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crossterm::event::{self, KeyCode, KeyModifiers};
+use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use reedline::{
     EditMode, Emacs, FileBackedHistory, Highlighter, Prompt, PromptEditMode, PromptHistorySearch, Reedline,
     Signal, SimpleMatchHighlighter, StyledText, ValidationResult, Validator, default_emacs_keybindings,
@@ -93,7 +93,8 @@ impl Lines {
     /// # Errors
     /// The terminal cannot be read.
     pub(super) async fn next(&mut self, output: &mut Output) -> Outcome<Typed> {
-        if let Some(mut editor) = self.editor.take_if(|_| self.reports) {
+        let is_edited = self.reports;
+        if let Some(mut editor) = self.editor.take_if(|_| is_edited) {
             let (mark, continued) = (self.mark, Arc::clone(&self.continued));
             // The connection is served meanwhile.
             let editing = spawn_blocking(move || {
@@ -120,7 +121,7 @@ impl Lines {
                 typed => return typed.map_err(|error| unreadable(&error)),
             }
         }
-        let typed = plain(self.mark).await;
+        let typed = plain(self.mark, is_edited).await;
         let (typed, has_reported) = typed.map_err(|error| unreadable(&error))?;
         // One that was only slow can be asked again.
         self.reports = has_reported;
@@ -175,16 +176,29 @@ fn edited(editor: &mut Reedline, mark: Mark, continued: &Continued) -> io::Resul
 }
 
 /// Lines as the terminal itself gives them, and whether it has reported its cursor meanwhile.
-async fn plain(mark: Mark) -> io::Result<(Typed, bool)> {
+/// `is_ahead` says whether the editor has just failed, and may have read what was typed.
+async fn plain(mark: Mark, mut is_ahead: bool) -> io::Result<(Typed, bool)> {
     let interrupts = Interrupts::listen();
-    let (mut text, is_line) = typed_ahead()?;
-    let (mut shown, mut has_reported) = (format!("{}{text}", mark.0), false);
-    if is_line {
-        io::stderr().write_all(format!("{shown}\n").as_bytes())?;
-        return Ok((Typed::Text(text), has_reported));
-    }
+    let (mut text, mut shown, mut has_reported) = (String::new(), mark.0, false);
     loop {
         io::stderr().write_all(shown.as_bytes())?;
+        shown = NEXT_LINE;
+        if is_ahead {
+            let (more, is_line) = typed_ahead()?;
+            text.push_str(&more);
+            is_ahead = is_line;
+            let end = if is_line { "\n" } else { "" };
+            io::stderr().write_all(format!("{more}{end}").as_bytes())?;
+        }
+        let whole = text.strip_suffix('\\').filter(|_| is_ahead);
+        match whole {
+            Some(continued) => {
+                text = format!("{continued}\n");
+                continue;
+            }
+            None if is_ahead => return Ok((Typed::Text(text), has_reported)),
+            None => {}
+        }
         loop {
             tokio::select! {
                 biased;
@@ -210,7 +224,6 @@ async fn plain(mark: Mark) -> io::Result<(Typed, bool)> {
             Some(continued) if count > 0 => text = format!("{continued}\n"),
             _ => return Ok((Typed::Text(whole.to_owned()), has_reported)),
         }
-        shown = NEXT_LINE.to_owned();
     }
 }
 
@@ -218,12 +231,18 @@ async fn plain(mark: Mark) -> io::Result<(Typed, bool)> {
 fn typed_ahead() -> io::Result<(String, bool)> {
     let mut text = String::new();
     while event::poll(Duration::ZERO)? {
-        let Some(key) = event::read()?.as_key_press_event() else {
-            continue;
+        let key = match event::read()? {
+            Event::Key(key) if key.is_press() => key,
+            Event::Paste(pasted) => {
+                text.push_str(&pasted);
+                continue;
+            }
+            _ => continue,
         };
         match key.code {
             KeyCode::Enter => return Ok((text, true)),
             KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Tab => text.push('\t'),
             KeyCode::Char(letter) if KeyModifiers::SHIFT.contains(key.modifiers) => text.push(letter),
             _ => {}
         }

@@ -341,7 +341,7 @@ impl Registry {
             self.refuse_moving(id)?;
             Ok::<_, ConversationError>((id, self.shown(id)?.cwd))
         };
-        // Before its sessions are looked up: a move that ends in between is seen then.
+        // Before the sessions of a conversation are looked up: a move that ends in between is seen then.
         let mut moved = target.conversation().map(place).transpose()?;
         let wanted = self.named_sessions("transcript/keep", target).await?;
         if let Some(session) = &wanted.id {

@@ -102,8 +102,8 @@ impl Registry {
         .await
     }
 
-    /// Does work that also changes files. Unlike a reading it is not ended early when the daemon stops: what it changed must be
-    /// known to its caller.
+    /// Does work that also changes files. Unlike a reading it is not ended early when the daemon stops, as long as that waits:
+    /// what it changed must be known to its caller.
     ///
     /// # Errors
     /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not

@@ -95,6 +95,22 @@ impl Registry {
     where
         F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
     {
+        // The daemon stops when the conversations have, and what they were asked is answered. An agent may take a quarter of an
+        // hour to sign in: nobody waits for that at a stop.
+        self.once_until(of.is_some(), of, request, start).await
+    }
+
+    /// As [`Registry::once`]. A stop waits for the call and for its answer to be recorded, if it `holds_a_stop`.
+    async fn once_until<F>(
+        self: &Arc<Self>,
+        holds_a_stop: bool,
+        of: Option<ConversationId>,
+        request: Option<Request>,
+        start: impl FnOnce() -> F,
+    ) -> Result<Answer, ConversationError>
+    where
+        F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
+    {
         let Some(request) = request else {
             return start().await;
         };
@@ -102,7 +118,7 @@ impl Registry {
             Some(running) => running,
             None => match self.kept(of, Some(&request))? {
                 Some(kept) => return Ok(kept),
-                None => self.run_once(of, request, start()),
+                None => self.run_once(holds_a_stop, of, request, start()),
             },
         };
         match outcome.wait_for(Option::is_some).await {
@@ -130,7 +146,7 @@ impl Registry {
             return work.await;
         }
         let start = || async move { Answer::of(&registry.until_stop(work).await?) };
-        self.once(of, request, start).await?.read()
+        self.once_until(true, of, request, start).await?.read()
     }
 
     /// Waits for work on other threads; when the daemon stops, for no longer than [`PATIENCE_AT_STOP`]: a disk that does not
@@ -152,6 +168,7 @@ impl Registry {
 
     fn run_once(
         self: &Arc<Self>,
+        holds_a_stop: bool,
         of: Option<ConversationId>,
         request: Request,
         call: impl Future<Output = Result<Answer, ConversationError>> + Send + 'static,
@@ -181,11 +198,9 @@ impl Registry {
         if tokio::task::unconstrained(run.as_mut()).now_or_never().is_some() {
             return outcome;
         }
-        match of {
-            // The daemon stops when the conversations have, and what they were asked is answered.
-            Some(_) => self.tasks.spawn(run),
-            // An agent may take a quarter of an hour to sign in: nobody waits for that at a stop.
-            None => tokio::spawn(run),
+        match holds_a_stop {
+            true => self.tasks.spawn(run),
+            false => tokio::spawn(run),
         };
         outcome
     }

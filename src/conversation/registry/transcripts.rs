@@ -4,7 +4,7 @@
 //! the pages after it are cut from that result.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -107,7 +107,7 @@ impl Registry {
     /// returned as it is.
     ///
     /// # Errors
-    /// When several match, or might because a transcript cannot be read; when the backups cannot be read.
+    /// When several match, or might because a folder cannot be read; when the backups cannot be read.
     pub(super) async fn complete_session_id(
         &self,
         method: &'static str,
@@ -120,7 +120,7 @@ impl Registry {
         }
         let mut found = self.backups_with_prefix(method, id.as_str(), agent).await?;
         if !found.contains_key(id.as_str()) {
-            found.extend(self.sessions_on_disk(method, id.as_str(), agent).await?);
+            found = self.sessions_on_disk(method, id.as_str(), agent, found).await?;
         }
         if found.contains_key(id.as_str()) {
             return Ok(id);
@@ -181,7 +181,7 @@ impl Registry {
     /// without its title.
     ///
     /// # Errors
-    /// When a transcript that might match cannot be read.
+    /// When a folder with transcripts that might match cannot be read.
     pub(super) async fn transcripts_with_prefix(
         &self,
         prefix: &str,
@@ -193,7 +193,7 @@ impl Registry {
         if prefix.chars().count() < MIN_PREFIX_CHARS || is_word || !prefix.chars().all(is_of_id) {
             return Ok(Vec::new());
         }
-        let found = self.sessions_on_disk("conversation/resolve", prefix, None);
+        let found = self.sessions_on_disk("conversation/resolve", prefix, None, BTreeMap::new());
         Ok(candidates(found.await?))
     }
 
@@ -221,16 +221,17 @@ impl Registry {
         self.reading_page(method, None, None, look).await
     }
 
-    /// The titles of the transcripts whose ids start with this text. If one has exactly this id, only that one, without its title.
+    /// The titles of the transcripts whose ids start with this text, and those found elsewhere. If one has exactly this id, only that
+    /// one, without its title.
     async fn sessions_on_disk(
         &self,
         method: &'static str,
         prefix: &str,
         agent: Option<&AgentName>,
+        mut found: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, ConversationError> {
         let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
-        // Another call that looks at the folders is waited for here, where that is not taken for a disk that does not respond.
-        let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
+        let shelves = Arc::clone(&self.shelves);
         let look = move || {
             let has = |root: &Listed| root.format.dialect().locate(&root.folder, &prefix);
             if roots
@@ -239,11 +240,21 @@ impl Registry {
             {
                 return Ok(BTreeMap::from([(prefix, String::new())]));
             }
-            let (mut found, mut unread) = (BTreeMap::new(), None);
+            let (mut shelves, mut unread) = (shelves.blocking_lock_owned(), None);
             for root in &roots {
                 let shelf = shelves.entry(root.folder.clone()).or_default();
                 shelf.scan(&root.folder, root.format);
-                unread = unread.or_else(|| shelf.unreadable().next().map(Path::to_owned));
+                for path in shelf.unreadable() {
+                    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+                    match root.format.upstream_id(name) {
+                        // Its name says whose it is.
+                        Some(id) if id.starts_with(&prefix) => {
+                            found.insert(id.to_owned(), String::new());
+                        }
+                        Some(_) => {}
+                        None => unread = Some(path.to_owned()),
+                    }
+                }
                 let entries = shelf.behind(None);
                 for entry in entries.filter(|entry| entry.upstream_id.starts_with(&prefix)) {
                     found.insert(entry.upstream_id.clone(), entry.title.clone());

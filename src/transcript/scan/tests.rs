@@ -183,6 +183,7 @@ fn only_one_of_the_agents_minds_how_large_a_number_is() {
         (&*format!("0.{zeros}1e400"), false),
         ("0e999", false),
         ("9e-99999999999999999999", false),
+        ("0.01e-99999999999999999999", false),
         ("1.5e308", false),
         ("1000e305", false),
         ("1000e306", true),
