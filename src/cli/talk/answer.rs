@@ -28,6 +28,7 @@ use crate::cli::words;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without an answer, shows the question on a terminal, asks, and follows the turn to its end.
+With one, shows on a terminal what is answered, and asks first if not all of it fits there.
 
 Examples:
   sessionctl answer .
