@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::server::SocketLimits;
+use crate::server::{OutboxLimits, PushError, SocketLimits};
 use serde_json::{Value, json};
 
 use super::support::{start, within};
@@ -60,6 +60,54 @@ async fn three_hundred_connections_are_served_at_once() {
     }
     drop(clients);
     server.live_is(0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_blocks_nobody_but_itself() {
+    let limits = OutboxLimits {
+        messages: 1000,
+        bytes: 1024 * 1024,
+    };
+    let server = start(SocketLimits {
+        outbox: limits,
+        ..SocketLimits::default()
+    });
+    let mut slow = server.connect().await;
+    slow.call(1, "test/subscribe", json!({"count": 1_000_000})).await;
+    within(
+        server
+            .shared
+            .refused
+            .subscribe()
+            .wait_for(|why| *why == Some(PushError::Full)),
+    )
+    .await
+    .unwrap();
+    // Its answers wait, too.
+    for id in 2..5 {
+        slow.call(id, "test/large", json!({"bytes": 1_000_000})).await;
+    }
+    let mut quick = server.connect().await;
+    for id in 0..100 {
+        quick.call(id, "test/echo", json!({})).await;
+        assert_eq!(quick.expect().await["id"], id);
+    }
+    // Once it reads, it finds everything that was taken, in order, and its answers.
+    let mut expected = 0;
+    let mut answers = Vec::new();
+    assert!(slow.expect().await["result"].is_number());
+    while answers.len() < 3 {
+        let line = slow.expect().await;
+        if line["method"] == "test/notification" {
+            assert_eq!(line["params"]["result"], expected);
+            expected += 1;
+        } else {
+            answers.push(line["id"].as_u64().unwrap());
+        }
+    }
+    assert!(expected >= 1000, "{expected}");
+    answers.sort_unstable();
+    assert_eq!(answers, [2, 3, 4]);
 }
 
 #[tokio::test]
