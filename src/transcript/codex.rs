@@ -135,7 +135,7 @@ pub fn item_completed(line: &[u8]) -> Option<CompletedItem> {
     })
 }
 
-/// What is told of a rollout.
+/// The list entry of a rollout.
 #[must_use]
 pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();

@@ -112,8 +112,8 @@ impl Layout {
 pub enum TurnEnd {
     /// More is to come.
     Open,
-    /// Only what comes behind it tells. Agents write a text before they know why the model stopped: older ones leave it so
-    /// when a call follows, some leave it so at the end of a turn too. Where the model was stopped they may have it go on.
+    /// Only the next record shows it. Agents write a text before they know why the model stopped. Older ones never add the reason
+    /// if a call follows, and some do not add it at the end of a turn either. A model that was stopped may be continued.
     Ambiguous,
     /// Nothing is to come.
     Over,

@@ -41,7 +41,7 @@ pub mod shelf;
 pub mod summary;
 pub mod syncing;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod watch;
 
 pub use error::TranscriptError;

@@ -1,4 +1,4 @@
-//! What is told of a transcript in a list, from the two ends of its file, whatever its format.
+//! The entry of a transcript in a list, read from the two ends of its file, in any format.
 //!
 //! Owns what a title is and how much of a file is looked at for it. Each format reads the ends in its own `summary`. Pure.
 
@@ -22,7 +22,7 @@ pub struct Ends<'a> {
     pub tail: &'a [u8],
 }
 
-/// What is told of a transcript. Anything may be missing: it may be empty, damaged, or of an unknown version.
+/// The entry of a transcript in a list. Anything may be missing: it may be empty, damaged, or of an unknown version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TranscriptSummary {
     /// The session's id, where the format writes it down for the whole file.

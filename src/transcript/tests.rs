@@ -1,6 +1,6 @@
 //! Transcripts that tests make.
 
-mod bad_input;
+pub(crate) mod bad_input;
 mod corpus;
 mod golden;
 

@@ -443,13 +443,53 @@ fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
         "{shown:?}"
     );
     home.said(&["cancel", &id]);
-    // At the prompt two leave as well.
+    // At the prompt it takes back what was typed, and where nothing was, two leave as well.
     let mut terminal = Terminal::run(&home, 80, &["chat", &id]).waiting();
+    for typed in ["abc", "def"] {
+        terminal.type_in(typed);
+        terminal.until(typed);
+        terminal.type_in("\x03");
+        let shown = terminal.until(MARK);
+        assert!(!shown.contains("Ctrl-C again"), "{shown:?}");
+    }
     terminal.type_in("\x03");
     terminal.until("Ctrl-C again");
     terminal.until(MARK);
     terminal.type_in("\x03");
     terminal.exits(0);
+}
+
+/// What is undone here is said at once: a turn that a limit ended, and what a reset cancels.
+#[test]
+fn a_chat_says_that_its_last_turn_was_interrupted() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.run(&["send", &id, "[[limit 86400]]"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
+    terminal.until("the last turn was interrupted; /continue continues it");
+    terminal.waiting().leave();
+    home.said(&["continue", &id, "--at-reset"]);
+    let reset = home.run(&["reset", &id]);
+    let told = super::text(&reset.stderr);
+    assert!(told.contains("What was scheduled is cancelled."), "{told}");
+}
+
+/// A prompt that is queued is sent whether or not its sender waits.
+#[test]
+fn who_leaves_a_queued_prompt_is_told_how_to_withdraw_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut running = Terminal::run_plain(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
+    running.until("Begun");
+    let mut queued = Terminal::run_plain(&home, 200, &["send", &id, "--queue", "second"]);
+    queued.until("queued");
+    queued.type_in("\x03");
+    let withdraw = format!("withdraw it: sessionctl cancel {} --queued", &id[..8]);
+    let shown = queued.exits(1);
+    assert!(shown.contains(&withdraw), "{shown:?}");
+    home.said(&["cancel", &id, "--queued"]);
+    running.exits(1);
+    assert!(!home.said(&["history", &id]).contains("second"));
 }
 
 #[test]

@@ -267,8 +267,7 @@ fn a_change_is_asked_about_with_its_diff() {
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
     // What is too long to be shown is read in the pager.
-    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
-    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]]");
+    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {}]]", long());
     let mut command = home.command(&["send", &id, &prompt]);
     let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
     terminal.until("d shows all");
@@ -279,22 +278,29 @@ fn a_change_is_asked_about_with_its_diff() {
     terminal.until(ASKED);
     terminal.type_in("y");
     terminal.exits(0);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), long());
+}
+
+/// More lines than a question shows.
+fn long() -> String {
+    (0..60).map(|line| format!("line {line}\n")).collect()
+}
+
+/// A terminal at which the agent asks whether it may write a file.
+fn asked_to_write(home: &Home, text: &str, pager: &str) -> Terminal {
+    let id = home.said(&["new"]);
+    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {text}]] [[say Written]]");
+    let mut command = home.command(&["send", &id, &prompt]);
+    let mut terminal = Terminal::of(80, command.env("PAGER", pager));
+    terminal.until(ASKED);
+    terminal
 }
 
 /// Who allows a change must have seen all of it; who refuses it need not.
 #[test]
 fn a_change_that_is_not_shown_whole_is_read_before_it_is_allowed() {
     let home = Home::new();
-    let id = home.said(&["new"]);
-    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
-    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]]");
-    let asked = || {
-        let mut command = home.command(&["send", &id, &prompt]);
-        let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
-        terminal.until(ASKED);
-        terminal
-    };
+    let asked = || asked_to_write(&home, &long(), "sed s/^/PAGED:/");
     let mut terminal = asked();
     terminal.type_in("n");
     assert!(!terminal.exits(0).contains("PAGED:"));
@@ -306,7 +312,7 @@ fn a_change_that_is_not_shown_whole_is_read_before_it_is_allowed() {
     assert!(!file.exists());
     terminal.type_in("y");
     terminal.exits(0);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), long());
 }
 
 /// The question outlives the command that met it.
@@ -333,7 +339,7 @@ fn answer_shows_the_question_and_asks() {
     terminal.exits(0);
 }
 
-/// Whoever answers in one command sees what they answer; who allows must have seen all of it.
+/// A person who answers in one command sees the question, and can allow only what was shown whole.
 #[test]
 fn an_answer_in_a_command_shows_what_it_is_about() {
     let home = Home::new();
@@ -347,8 +353,7 @@ fn an_answer_in_a_command_shows_what_it_is_about() {
         Terminal::of(80, command.env("NO_COLOR", "1").env("PAGER", "sed s/^/PAGED:/"))
     };
     let command = r#"[[ask Run it?]] [[tool Bash {"command":"make\nmake install"}]] [[say Done]]"#;
-    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
-    let change = format!("[[ask Edit a.txt?]] [[write a.txt {long}]] [[say Written]]");
+    let change = format!("[[ask Edit a.txt?]] [[write a.txt {}]] [[say Written]]", long());
     for (prompt, answer) in [
         (command, "allow"),
         (command, r#"{"outcome":"cancelled"}"#),
@@ -376,7 +381,7 @@ fn an_answer_in_a_command_shows_what_it_is_about() {
         terminal.until(ASKED);
         terminal.type_in("y");
         terminal.exits(0);
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), long);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), long());
         std::fs::remove_file(&file).unwrap();
     }
 }
@@ -460,12 +465,7 @@ fn a_change_is_read_at_the_terminal_when_the_answer_goes_to_a_file() {
 #[test]
 fn a_change_that_the_pager_could_not_show_is_shown_without_it() {
     let home = Home::new();
-    let id = home.said(&["new"]);
-    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
-    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]] [[say Written]]");
-    let mut command = home.command(&["send", &id, &prompt]);
-    let mut terminal = Terminal::of(80, command.env("PAGER", "false"));
-    terminal.until(ASKED);
+    let mut terminal = asked_to_write(&home, &long(), "false");
     terminal.type_in("y");
     terminal.until("line 59");
     terminal.until(ASKED);
@@ -477,13 +477,8 @@ fn a_change_that_the_pager_could_not_show_is_shown_without_it() {
 #[test]
 fn a_change_that_became_short_meanwhile_is_read_before_it_is_allowed() {
     let home = Home::new();
-    let id = home.said(&["new"]);
-    let long: String = (0..60).map(|line| format!("line {line}\n")).collect();
-    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {long}]] [[say Written]]");
-    let mut command = home.command(&["send", &id, &prompt]);
-    let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
-    terminal.until(ASKED);
-    std::fs::write(home.path().join("a.txt"), &long).unwrap();
+    let mut terminal = asked_to_write(&home, &long(), "sed s/^/PAGED:/");
+    std::fs::write(home.path().join("a.txt"), long()).unwrap();
     terminal.type_in("y");
     terminal.until("line 59");
     terminal.until(ASKED);

@@ -10,6 +10,7 @@ use super::*;
 use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 use crate::transcript::shelf::Shelf;
+use crate::transcript::tests::bad_input::sample;
 
 /// Longer than any line that is read.
 const LONG_LINE_BYTES: i64 = 300 * 1024 * 1024;
@@ -30,25 +31,7 @@ struct Stage {
 
 impl Stage {
     fn new(format: Format) -> Self {
-        let (text, member, name) = match format {
-            Format::Claude => (
-                include_str!("../../../tests/fixtures/transcripts/claude/2.1.316.jsonl"),
-                "\"sessionId\":\"",
-                "projects/-home-u-project/ID.jsonl",
-            ),
-            Format::Codex => (
-                include_str!("../../../tests/fixtures/transcripts/codex/0.166.0.jsonl"),
-                "\"id\":\"",
-                "sessions/2026/11/21/rollout-2026-11-21T06-16-34-ID.jsonl",
-            ),
-            Format::Qwen => (
-                include_str!("../../../tests/fixtures/transcripts/qwen/0.24.4.jsonl"),
-                "\"sessionId\":\"",
-                "projects/-home-u-project/chats/ID.jsonl",
-            ),
-        };
-        let (_, rest) = text.split_once(member).unwrap();
-        let (id, _) = rest.split_once('"').unwrap();
+        let (text, id, name) = sample(format);
         let held = tempfile::tempdir().unwrap();
         let path = held.path().join("agent").join(name.replace("ID", id));
         fs::create_dir_all(path.parent().unwrap()).unwrap();

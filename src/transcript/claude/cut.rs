@@ -67,9 +67,9 @@ const OF_OTHERS: [&str; 8] = [
 const CHAIN: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
 
 /// Cuts the branch that ends with the record `last_uuid` into `folder`, which is made when it is missing, and gives the new
-/// transcript's path. What the agent wrote behind that record for itself, before the next prompt, comes along: the model would
-/// else be told it anew, and in other words than the source's next request. `index` says where the records of `source` stand. Where a parent is not there the copy names the record
-/// that takes its place.
+/// transcript's path. What the agent wrote for itself after that record and before the next prompt is copied too: otherwise the
+/// agent would write it again, in other words than in the source's next request. `index` says where the records of `source` are.
+/// If a parent is missing, the copy names the record that takes its place.
 ///
 /// # Errors
 /// [`TranscriptError::RecordNotFound`] when there is no such record, [`TranscriptError::InvalidId`] for a new id that is no

@@ -1,4 +1,4 @@
-//! What is told of one of Claude's transcripts in a list, from the two ends of its file.
+//! The entry of one of Claude's transcripts in a list, read from the two ends of its file.
 //!
 //! Decodes no more lines than it takes. Pure: it is handed bytes, and what it cannot read is passed over.
 
@@ -15,7 +15,7 @@ use words::FirstWords;
 /// The longest line that can be a record of a title, in bytes. Longer ones are not looked into.
 const TITLE_LINE_BYTES: usize = 8 * 1024;
 
-/// What is told of a transcript in Claude's format. Its id is the file's name, and not told here.
+/// The list entry of a transcript in Claude's format, without its id, which is the file's name.
 #[must_use]
 pub(in crate::transcript) fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();

@@ -14,6 +14,30 @@ use crate::transcript::shelf::{Format, Shelf};
 /// How often the folder of all transcripts disappears and comes back.
 const ROUNDS: usize = 2_000;
 
+/// A session of a real agent: its text, its id, and its path below the agent's folder, in which `ID` stands for the id.
+pub(crate) fn sample(format: Format) -> (&'static str, &'static str, &'static str) {
+    let (text, member, name) = match format {
+        Format::Claude => (
+            include_str!("../../../tests/fixtures/transcripts/claude/2.1.316.jsonl"),
+            "\"sessionId\":\"",
+            "projects/-home-u-project/ID.jsonl",
+        ),
+        Format::Codex => (
+            include_str!("../../../tests/fixtures/transcripts/codex/0.166.0.jsonl"),
+            "\"id\":\"",
+            "sessions/2026/11/21/rollout-2026-11-21T06-16-34-ID.jsonl",
+        ),
+        Format::Qwen => (
+            include_str!("../../../tests/fixtures/transcripts/qwen/0.24.4.jsonl"),
+            "\"sessionId\":\"",
+            "projects/-home-u-project/chats/ID.jsonl",
+        ),
+    };
+    let (_, rest) = text.split_once(member).unwrap();
+    let (id, _) = rest.split_once('"').unwrap();
+    (text, id, name)
+}
+
 struct Place {
     root: TempDir,
     format: Format,
@@ -24,25 +48,7 @@ struct Place {
 impl Place {
     /// A session of a real agent, under an id that begins with a dash.
     fn with(format: Format) -> Self {
-        let (text, member, name) = match format {
-            Format::Claude => (
-                include_str!("../../../tests/fixtures/transcripts/claude/2.1.316.jsonl"),
-                "\"sessionId\":\"",
-                "projects/-home-u-project/ID.jsonl",
-            ),
-            Format::Codex => (
-                include_str!("../../../tests/fixtures/transcripts/codex/0.166.0.jsonl"),
-                "\"id\":\"",
-                "sessions/2026/11/21/rollout-2026-11-21T06-16-34-ID.jsonl",
-            ),
-            Format::Qwen => (
-                include_str!("../../../tests/fixtures/transcripts/qwen/0.24.4.jsonl"),
-                "\"sessionId\":\"",
-                "projects/-home-u-project/chats/ID.jsonl",
-            ),
-        };
-        let (_, rest) = text.split_once(member).unwrap();
-        let (old, _) = rest.split_once('"').unwrap();
+        let (text, old, name) = sample(format);
         let id = match format {
             Format::Claude => "-x".to_owned(),
             Format::Codex | Format::Qwen => format!("-{}", &old[1..]),

@@ -1,6 +1,7 @@
 //! What the events of a conversation change in the view of it, and how each is shown.
 //!
-//! It owns which events belong to what is followed, and what is said of the rest. It must not wait for events: the loop does.
+//! It decides which events belong to the followed turn, and what is said about the others. It must not wait for events: the loop
+//! in `turn` does.
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;

@@ -153,7 +153,7 @@ fn nothing_is_ever_replaced() {
     assert_eq!(names(folder.path()).len(), 4, "no temporary file is left");
 }
 
-/// Whoever is told of a copy finds all of it, also after a loss of power, and so does whoever only finds its name.
+/// A copy is whole as soon as it has its name, also after a loss of power.
 #[test]
 fn a_copy_is_synced_before_it_is_named_and_its_name_before_it_is_told() {
     let (folder, source) = transcript(b"{\"a\":1}\n");
