@@ -14,7 +14,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::output::{ATTENTION, GOOD, Look, STRONG, cut, cut_middle, one_line};
 use super::table::{Cell, dim, plain};
-use super::words;
+use super::words::{self, About};
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,9 @@ const STEPS_DRAWN: usize = 5;
 
 /// The least columns to which a part of a line is cut.
 const LEAST_COLUMNS: usize = 8;
+
+/// The columns that such a part needs to say something: below that, other parts are left out.
+const ENOUGH_COLUMNS: usize = 20;
 
 /// How many columns of a step's prompt are drawn.
 const PROMPT_COLUMNS: usize = 40;
@@ -43,24 +46,46 @@ struct Node {
     below: Vec<Node>,
 }
 
-/// The parts of a line with their styles. The part at `flexible` loses its middle where the terminal is too narrow.
+/// What becomes of a part of a line if the terminal is too narrow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It stays whole.
+    Whole,
+    /// It loses its middle.
+    Cut,
+    /// It is left out, that with the lowest number first.
+    LeftOut(u8),
+}
+
+/// The parts of a line with their styles.
 struct Line {
-    parts: Vec<Cell>,
-    flexible: usize,
+    parts: Vec<(Cell, Room)>,
 }
 
 impl Line {
     /// The line in this many columns, after so many that are taken.
     fn shown(&self, taken: usize, look: Look) -> String {
-        let width: usize = self.parts.iter().map(|(text, _)| text.width()).sum();
-        let too_wide = look
-            .columns
-            .map_or(0, |columns| (taken + width).saturating_sub(columns));
-        let parts = self.parts.iter().enumerate().map(|(index, (text, style))| {
-            let width = match index == self.flexible {
-                true => text.width().saturating_sub(too_wide).max(LEAST_COLUMNS),
-                false => usize::MAX,
-            };
+        let columns = look.columns.unwrap_or(usize::MAX);
+        let mut parts: Vec<&(Cell, Room)> = self.parts.iter().collect();
+        let width = |parts: &[&(Cell, Room)], most: usize| {
+            let widths = parts.iter().map(|((text, _), room)| match room {
+                Room::Cut => text.width().min(most),
+                _ => text.width(),
+            });
+            taken + widths.sum::<usize>()
+        };
+        let left_out = |(_, room): &&(Cell, Room)| match room {
+            Room::LeftOut(order) => Some(*order),
+            _ => None,
+        };
+        while width(&parts, ENOUGH_COLUMNS) > columns
+            && let Some(first) = parts.iter().filter_map(left_out).min()
+        {
+            parts.retain(|(_, room)| *room != Room::LeftOut(first));
+        }
+        let room = columns.saturating_sub(width(&parts, 0)).max(LEAST_COLUMNS);
+        let parts = parts.iter().map(|((text, style), how)| {
+            let width = if *how == Room::Cut { room } else { usize::MAX };
             look.paint(*style, &cut_middle(text, width, look))
         });
         parts.collect()
@@ -131,11 +156,8 @@ impl Picture<'_> {
             title if title.is_empty() => title,
             title => format!(" {title:?}"),
         };
-        let about = format!(
-            "{}, {}",
-            one_line(conversation.agent.as_str()),
-            words::wire(conversation.state)
-        );
+        let agent = format!("{}, ", one_line(conversation.agent.as_str()));
+        let state = words::wire(conversation.state);
         let at = self.left_at(member, parent);
         let at = at.map_or_else(String::new, |step| format!(", forked after turn {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
@@ -143,16 +165,14 @@ impl Picture<'_> {
             false => "",
         };
         let parts = [
-            (words::short_id(conversation.id), STRONG),
-            plain(title),
-            plain(" "),
-            dim(format!("({about}{at})")),
-            (mark.to_owned(), ATTENTION),
+            ((words::short_id(conversation.id), STRONG), Room::Whole),
+            (plain(title), Room::Cut),
+            (dim(" ("), Room::Whole),
+            (dim(agent), Room::LeftOut(0)),
+            (dim(format!("{state}{at})")), Room::Whole),
+            ((mark.to_owned(), ATTENTION), Room::Whole),
         ];
-        let line = Line {
-            parts: parts.into(),
-            flexible: 1,
-        };
+        let line = Line { parts: parts.into() };
         Node { line, below }
     }
 
@@ -203,31 +223,27 @@ impl Picture<'_> {
             match run {
                 [(false, _), ..] => {
                     let earlier = words::count(run.len() as u64, "earlier turn", "earlier turns");
-                    lines.push(format!("{} {earlier}", self.look.sign("…", "...")));
+                    let line = format!("{} {earlier}", self.look.sign("…", "..."));
+                    lines.push(vec![(dim(line), Room::Whole)]);
                 }
                 _ => lines.extend(run.iter().map(|(_, step)| self.turn(step))),
             }
         }
-        let node = |line: String| Node {
-            line: Line {
-                parts: vec![dim(line)],
-                flexible: 0,
-            },
+        let node = |parts| Node {
+            line: Line { parts },
             below: Vec::new(),
         };
         lines.into_iter().map(node).collect()
     }
 
-    fn turn(&self, step: &Checkpoint) -> String {
-        match one_line(&step.prompt) {
+    fn turn(&self, step: &Checkpoint) -> Vec<(Cell, Room)> {
+        let prompt = match one_line(&step.prompt) {
             // A picture has no text.
-            empty if empty.is_empty() => format!("turn {} [no text]", step.step),
-            prompt => format!(
-                "turn {} \"{}\"",
-                step.step,
-                cut(&prompt, PROMPT_COLUMNS, self.look)
-            ),
-        }
+            empty if empty.is_empty() => "[no text]".to_owned(),
+            prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),
+        };
+        let number = format!("turn {} ", step.step);
+        vec![(dim(number), Room::Whole), (dim(prompt), Room::Cut)]
     }
 
     fn session(&self, member: &Member, session: &Session) -> Line {
@@ -238,7 +254,6 @@ impl Picture<'_> {
             .and_then(|at| step_of(at, &member.steps));
         let after = at.map_or_else(String::new, |step| format!(" after turn {step}"));
         let id = &session.entry.upstream_id;
-        let line = words::origin(&session.entry, &after, Some(session.entry.turns));
         let left = words::left_by_undo(&member.of.entries);
         let mark = match (session.is_abandoned, session.is_in_chain) {
             (true, _) => ", abandoned",
@@ -255,18 +270,24 @@ impl Picture<'_> {
             ),
             false => (self.look.sign("○", "o"), Style::new(), ""),
         };
-        let parts = [
-            (sign.to_owned(), style),
-            plain(" "),
-            dim(words::short(id.as_str())),
-            plain(format!(" {line}")),
-            plain(mark),
-            (head.to_owned(), ATTENTION),
+        let whole = |cell| (cell, Room::Whole);
+        let mut parts: Vec<(Cell, Room)> = vec![
+            whole((format!("{sign} "), style)),
+            whole(dim(format!("{} ", words::short(id.as_str())))),
         ];
-        Line {
-            parts: parts.into(),
-            flexible: 3,
-        }
+        let origin = words::origin(&session.entry, &after, Some(session.entry.turns));
+        parts.extend(origin.into_iter().map(|(about, text)| match about {
+            About::Reason => whole(plain(text)),
+            // The turns below say it, or `chain` does.
+            About::History => (plain(format!(", {text}")), Room::LeftOut(0)),
+            About::Cause => (plain(format!(", {text}")), Room::LeftOut(1)),
+            About::Turns => (plain(format!(", {text}")), Room::LeftOut(2)),
+            About::From => (plain(format!(", {text}")), Room::LeftOut(3)),
+            About::Fidelity => whole(plain(format!(", {text}"))),
+        }));
+        parts.push(whole(plain(mark)));
+        parts.push(whole((head.to_owned(), ATTENTION)));
+        Line { parts }
     }
 }
 

@@ -248,10 +248,22 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
 
 /// How many turns a session has: those that it carries apart from those that ran on it.
 pub(super) fn turns(carried: u64, since: u64) -> String {
+    let ran = ran(carried, since);
+    match carried {
+        0 => ran,
+        _ => format!("{}, {ran}", carries(carried)),
+    }
+}
+
+fn carries(turns: u64) -> String {
+    format!("carries {}", count(turns, "turn", "turns"))
+}
+
+fn ran(carried: u64, since: u64) -> String {
     let turns = count(since, "turn", "turns");
     match carried {
         0 => turns,
-        _ => format!("carries {}, {turns} since", count(carried, "turn", "turns")),
+        _ => format!("{turns} since"),
     }
 }
 
@@ -325,29 +337,48 @@ pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
     }
 }
 
+/// What a part of [`origin`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    Reason,
+    Cause,
+    From,
+    History,
+    Fidelity,
+    Turns,
+}
+
 /// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off,
 /// `since` how many turns ran on it, if that is known.
-pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> String {
-    let mut parts = vec![reason(entry.reason)];
-    parts.extend(entry.cause.map(|cause| format!("cause {}", self::cause(cause))));
+pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> Vec<(About, String)> {
+    let mut parts = vec![(About::Reason, reason(entry.reason))];
+    let cause = entry.cause.map(|cause| format!("cause {}", self::cause(cause)));
+    parts.extend(cause.map(|cause| (About::Cause, cause)));
     let from = entry.from_upstream_id.as_ref();
-    parts.extend(from.map(|from| format!("from {}{after}", short(from.as_str()))));
-    if !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
-        parts.extend(match entry.relation {
-            // The turns that it carries say so already.
-            Relation::Carries if entry.carried_turns > 0 => None,
-            Relation::Carries => Some("carries the history".to_owned()),
-            Relation::Follows => Some("follows on it".to_owned()),
-            _ => None,
-        });
-        let is_full = entry.fidelity == Fidelity::Full;
-        parts.extend((!is_full).then(|| format!("fidelity {}", wire(entry.fidelity))));
-        let carried = entry.carried_turns;
-        parts.extend(match since {
-            Some(since) => Some(turns(carried, since)),
-            None => (carried > 0).then(|| format!("carries {}", count(carried, "turn", "turns"))),
-        });
+    let from = from.map(|from| format!("from {}{after}", short(from.as_str())));
+    parts.extend(from.map(|from| (About::From, from)));
+    if matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
+        return parts;
     }
+    let carried = (entry.carried_turns > 0).then(|| carries(entry.carried_turns));
+    let relation = match entry.relation {
+        // The turns that it carries say so already.
+        Relation::Carries if carried.is_some() => None,
+        Relation::Carries => Some("carries the history".to_owned()),
+        Relation::Follows => Some("follows on it".to_owned()),
+        _ => None,
+    };
+    let fidelity = (entry.fidelity != Fidelity::Full).then(|| format!("fidelity {}", wire(entry.fidelity)));
+    parts.extend(relation.map(|relation| (About::History, relation)));
+    parts.extend(fidelity.map(|fidelity| (About::Fidelity, fidelity)));
+    parts.extend(carried.map(|carried| (About::History, carried)));
+    parts.extend(since.map(|since| (About::Turns, ran(entry.carried_turns, since))));
+    parts
+}
+
+/// The parts of [`origin`] as one text.
+pub(super) fn joined(origin: Vec<(About, String)>) -> String {
+    let parts: Vec<String> = origin.into_iter().map(|(_, part)| part).collect();
     parts.join(", ")
 }
 

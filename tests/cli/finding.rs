@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
 use super::home::Home;
 use super::printed::{check_printed, check_seen};
@@ -551,6 +552,50 @@ fn what_is_shown_of_a_conversation_fits_the_terminal() {
             for line in shown(&home, columns, list) {
                 assert!(line.chars().count() <= columns.into(), "{line}");
             }
+        }
+    }
+}
+
+/// However narrow it is: whole facts are left out, and titles and prompts are shortened.
+#[test]
+fn a_narrow_tree_keeps_ids_states_and_turns_whole() {
+    let home = Home::new();
+    let id = home.said(&[
+        "new",
+        "--title",
+        "Deploy the billing service to staging and check the alerts",
+    ]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["send", &id, "[[lose]] two"]);
+    home.said(&["send", &id, "three"]);
+    home.said(&["edit", &id, "another three"]);
+    home.said(&["undo", &id]);
+    let fork = home.said(&["fork", &id, "--at", "2"]);
+    home.said(&["send", &fork, &"of many words ".repeat(5)]);
+    for columns in [80, 60] {
+        let tree = shown(&home, columns, &["tree", &fork]);
+        check_seen(&format!("tree with forks at {columns} columns"), &tree.join("\n"));
+        assert!(
+            tree.iter().all(|line| line.width() <= columns.into()),
+            "{tree:#?}"
+        );
+        let line = |id: &str| {
+            let of_it = |line: &&String| line.contains(&format!(" {} ", &id[..8]));
+            tree.iter()
+                .find(of_it)
+                .unwrap_or_else(|| panic!("{id}: {tree:#?}"))
+        };
+        let fork = line(&fork);
+        assert!(fork.ends_with("idle, forked after turn 2)  ← this"), "{fork}");
+        let json = json(&home, &["tree", &id]);
+        for entry in json["conversations"][0]["entries"].as_array().unwrap() {
+            let line = line(entry["upstreamId"].as_str().unwrap());
+            let reason = entry["reason"].as_str().unwrap();
+            assert!(
+                reason == "undone" || line.contains(&format!(" {reason}")),
+                "{line}"
+            );
+            assert!(!line.contains('…'), "{line}");
         }
     }
 }

@@ -215,11 +215,11 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
             (session, STRONG),
             now,
             // The log has each session as it was then: on one that was just made, nothing had run.
-            plain(words::origin(
+            plain(words::joined(words::origin(
                 entry,
                 "",
                 Some(entry.turns).filter(|turns| *turns > 0),
-            )),
+            ))),
         ]);
         for line in words::tried(&entry.attempts) {
             table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);
