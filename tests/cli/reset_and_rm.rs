@@ -1,5 +1,7 @@
 //! `reset` and `rm` say what they did, and which command takes it back.
 
+use serde_json::Value;
+
 use super::home::Home;
 use super::printed::{check_printed, commands};
 use super::text;
@@ -44,4 +46,44 @@ fn what_was_deleted_is_adopted_by_the_command_that_is_printed() {
     assert_eq!(commands(&deleted), [""; 0]);
     let id = home.said(&["new"]);
     printed(&home, &["rm", &id], "before the first prompt");
+}
+
+/// A fork has the history of its source before its first prompt, in a transcript of its own if the agent has written one.
+#[test]
+fn a_fork_that_was_never_prompted_comes_back_as_far_as_it_can() {
+    let home = Home::new();
+    let source = home.said(&["new", "--title", "Blue heron"]);
+    home.said(&["send", &source, "one"]);
+    home.said(&["send", &source, "two"]);
+    let fork = || home.said(&["fork", &source, "--at", "1"]);
+
+    let id = fork();
+    let deleted = printed(&home, &["rm", &id], "of a fork before its first prompt");
+    let adopted = home.said_pasted(commands(&deleted)[0]);
+    let recalled = home.said(&["send", &adopted, "[[recall]]"]);
+    assert!(
+        recalled.contains("\"one\"") && !recalled.contains("\"two\""),
+        "{recalled}"
+    );
+
+    let without_transcript = || {
+        let id = fork();
+        let session = home.shown(&id)["head"].as_str().unwrap().to_owned();
+        let listed: Value = serde_json::from_str(&home.said(&["transcripts", &session, "--json"])).unwrap();
+        std::fs::remove_file(listed["transcripts"][0]["path"].as_str().unwrap()).unwrap();
+        id
+    };
+    let id = without_transcript();
+    let deleted = printed(&home, &["rm", &id], "of a fork without a transcript");
+    let again = home.said_pasted(commands(&deleted)[0]);
+    assert_eq!(home.said(&["checkpoints", &again]).lines().count(), 1);
+
+    let id = without_transcript();
+    home.said(&["rm", &source]);
+    let deleted = printed(
+        &home,
+        &["rm", &id],
+        "of a fork without a transcript and without a source",
+    );
+    assert_eq!(commands(&deleted), [""; 0]);
 }

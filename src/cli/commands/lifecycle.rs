@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use bridge_protocol::conversation::{RemainingReason, TranscriptsOnDelete};
+use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
+use bridge_protocol::link::Link;
 use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::transcript::Transcript;
 use clap::Args;
 use serde_json::json;
 
 use super::Context;
 use crate::cli::confirm::Unasked;
+use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{DOCTOR_HINT, Outcome, Problem};
@@ -87,7 +90,6 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
-    let written = links.iter().rfind(|link| link.written);
     let name = words::named(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
@@ -102,15 +104,10 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         ..method::Delete::of(conversation.id)
     };
     let answer = context.ask(&daemon, delete).await?;
-    let done = match written {
-        _ if options.transcripts && answer.remaining.is_empty() => {
-            format!("Deleted {name} and its transcripts.")
-        }
-        Some(link) if !options.transcripts => format!(
-            "Deleted {name}; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
-            shell_word(link.upstream_id.as_str())
-        ),
-        _ => format!("Deleted {name}."),
+    let done = match options.transcripts {
+        true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
+        true => format!("Deleted {name}."),
+        false => format!("Deleted {name}{}", way_back(&daemon, &conversation, &links).await),
     };
     context.output.note(&done)?;
     let mut failed = 0;
@@ -128,6 +125,44 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             Err(Problem::new(Exit::Failed, message).hint("delete the files that are listed above by hand"))
         }
     }
+}
+
+/// How to continue from what was said in a deleted conversation, as the end of a sentence.
+async fn way_back(daemon: &Daemon, conversation: &Conversation, links: &[Link]) -> String {
+    for link in links.iter().rev() {
+        // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
+        if link.written || link.carried_turns > 0 && has_transcript(daemon, link).await {
+            return format!(
+                "; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
+                shell_word(link.upstream_id.as_str())
+            );
+        }
+    }
+    let Some(parent) = &conversation.parent else {
+        return ".".to_owned();
+    };
+    let get = method::GetConversation::of(parent.conversation_id);
+    if daemon.call(get).await.is_err() {
+        return "; it had no transcript yet.".to_owned();
+    }
+    let at = parent.checkpoint_id.as_ref();
+    let at = at.map_or_else(String::new, |at| format!(" --at {}", shell_word(at.as_str())));
+    format!(
+        "; it had no transcript yet. Fork again: sessionctl fork {}{at}",
+        words::short_id(parent.conversation_id)
+    )
+}
+
+/// Whether the agent has a transcript of a session; not if that cannot be found out.
+async fn has_transcript(daemon: &Daemon, link: &Link) -> bool {
+    let list = method::ListTranscripts {
+        agent: Some(link.agent.clone()),
+        query: Some(link.upstream_id.to_string()),
+        ..Default::default()
+    };
+    let listed = daemon.call(list).await.map(|page| page.transcripts);
+    let is_it = |transcript: &Transcript| transcript.upstream_id == link.upstream_id;
+    listed.is_ok_and(|listed| listed.iter().any(is_it))
 }
 
 /// Starts the daemon if none runs, and says which one runs.
