@@ -425,6 +425,24 @@ fn a_prompt_without_a_conversation_is_told_what_to_write() {
     }
 }
 
+/// Such as with the `.` of the call before.
+#[test]
+fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
+    let home = home::Home::new();
+    for arguments in [
+        &["send", "--new", "."][..],
+        &["send", "--new", ".", "--file", "/dev/null", "hi"],
+        &["send", ".", "--new", "Review this:", "-"],
+    ] {
+        home.printed(arguments, 2);
+    }
+    let told = home.printed(&["send", "--new", ".", "hi", "there"], 2);
+    assert_eq!(home.said(&["ls", "--all", "--json"]), r#"{"conversations":[]}"#);
+    let [here, new] = commands(&told).try_into().unwrap();
+    assert_eq!(home.said_pasted(new), "echo: hi there");
+    assert_eq!(home.said_pasted(here), "echo: hi there");
+}
+
 #[test]
 fn a_call_that_cannot_work_makes_nothing() {
     let home = home::Home::new();

@@ -62,6 +62,9 @@ pub(in crate::cli) struct Send {
 
 /// Sends a prompt and follows the turn to its end.
 pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
+    if options.new && options.target.name() == Some(HERE) {
+        return Err(new_and_here(&options));
+    }
     let (name, text): (_, Vec<String>) = match options.new {
         true => (
             None,
@@ -138,6 +141,19 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         _ => problem,
     });
     finish(&talk, ended?.as_ref())
+}
+
+/// The problem of `send --new . TEXT`: the words name two conversations.
+fn new_and_here(options: &Send) -> Problem {
+    let problem = Problem::new(
+        Exit::Usage,
+        "--new starts a new conversation, and . means the one that was last used here",
+    );
+    let is_whole = options.file.is_empty() && !options.text.iter().any(|word| word == "-");
+    problem.hint(match options.text.join(" ") {
+        text if is_whole && !text.is_empty() => as_prompt(&text),
+        _ => "leave out --new or the .".to_owned(),
+    })
 }
 
 /// The problem of a call with one word or text, which names the conversation or was meant as the prompt.
