@@ -62,18 +62,20 @@ impl AgentEntry {
     /// Whether its program exists and can be executed.
     #[must_use]
     pub fn is_found(&self) -> bool {
-        find_program(&self.launch.command.program, self.path().as_deref()).is_some()
+        find_program(&self.launch.command.program, self.search_path().as_deref()).is_some()
     }
 
     /// Returns a path where the program was looked for and something else is: a file that is not executable, or a
     /// folder.
     #[must_use]
     pub fn find_unusable(&self) -> Option<PathBuf> {
-        candidates(&self.launch.command.program, self.path().as_deref()).find(|candidate| candidate.exists())
+        candidates(&self.launch.command.program, self.search_path().as_deref())
+            .find(|candidate| candidate.exists())
     }
 
     /// The search path for its program.
-    fn path(&self) -> Option<std::ffi::OsString> {
+    #[must_use]
+    pub fn search_path(&self) -> Option<std::ffi::OsString> {
         let own = self.launch.command.env.get("PATH");
         own.map(std::ffi::OsString::from)
             .or_else(|| std::env::var_os("PATH"))

@@ -41,9 +41,9 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
     // A known agent that is missing already says how to install it.
     if on_callers_path.is_empty() && entries.iter().all(|entry| entry.kind == AgentKind::Loopback) {
         let what = "the daemon found no coding agent, only the built-in one, which echoes prompts";
+        let install = AgentKind::Claude.install_command().unwrap_or_default();
         found.push(
-            Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what)
-                .next(AgentKind::Claude.install_command().unwrap_or_default()),
+            Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).next(with_restart(&install)),
         );
     }
     found.extend(on_callers_path);
@@ -111,8 +111,11 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         return of(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
     let configured = format!("set command in [agents.{}] to its path", entry.name);
+    // It is installed for the caller.
+    let is_searched = question.path.is_none() || path == entry.search_path().as_deref();
     let next = match entry.kind.install_command() {
-        Some(install) => format!("{install}; or {configured}"),
+        Some(install) if is_searched => format!("{install}; or {configured}"),
+        Some(install) => format!("{}; or {configured}", with_restart(&install)),
         None => configured,
     };
     let what = format!("its program {} was not found", program.display());
@@ -258,6 +261,11 @@ fn sign_in(kind: AgentKind) -> String {
         AgentKind::Loopback | AgentKind::Generic => "sign in with the agent's own program",
     }
     .to_owned()
+}
+
+/// The command that installs an agent, where the daemon that runs does not look for it.
+fn with_restart(install: &str) -> String {
+    format!("{install} && sessionctl stop")
 }
 
 fn path_hint(place: &Path, name: &str) -> String {

@@ -314,3 +314,28 @@ fn a_daemon_is_known_by_its_lock_and_not_by_its_name() {
     assert!(pids.iter().any(|pid| **pid == daemon.pid()), "{all:#?}");
     assert!(!pids.iter().any(|pid| **pid == namesake_pid), "{all:#?}");
 }
+
+/// A daemon looks for agents when it starts. One that it knows, such as by its transcripts, it finds as soon as it is installed,
+/// where its own `PATH` leads.
+#[test]
+fn what_installs_an_agent_stops_the_daemon_if_that_is_needed() {
+    let home = Home::new();
+    let user = home.path().join("user");
+    fs::create_dir_all(&user).unwrap();
+    let install_step = |path: &str| {
+        let mut command = home.command(&["--json", "doctor", "--no-agents"]);
+        let output = command.env("HOME", &user).env("PATH", path).output().unwrap();
+        let all = found(&output);
+        let agent = all
+            .iter()
+            .find(|one| one["kind"] == "agent" && one["severity"] == "warning");
+        let agent = agent.unwrap_or_else(|| panic!("{all:#?}"));
+        worded(agent);
+        agent["nextStep"].as_str().unwrap().to_owned()
+    };
+    assert!(install_step("/programs").contains(" && sessionctl stop"));
+    home.said(&["stop"]);
+    fs::create_dir_all(user.join(".claude/projects")).unwrap();
+    assert!(!install_step("/programs").contains("stop"));
+    assert!(install_step("/elsewhere").contains(" && sessionctl stop"));
+}
