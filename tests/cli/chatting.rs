@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use super::home::Home;
 use super::printed::{check_printed, check_seen};
 use super::questions::kill_daemon;
+use super::sessionctl;
+use super::stub::{ID, Stub};
 use super::terminal::{ASKED, MARK, Terminal};
 use crate::screen::Screen;
 
@@ -115,6 +117,20 @@ fn an_unknown_command_is_never_sent() {
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", "."]).waiting();
     terminal.type_in("/quit\r");
     terminal.exits(0);
+}
+
+/// So is one that other programs have. The agent's own are sent to it.
+#[test]
+fn a_mistyped_command_is_answered_with_the_one_that_was_meant() {
+    let stub = Stub::start();
+    let mut chat = sessionctl(&stub.home(), &["chat", ID]);
+    let mut terminal = Terminal::of(80, chat.env("NO_COLOR", "1")).waiting();
+    for line in ["/reset", "/new", "/hlep", "/modle loop-2", "/reviw", "/nonsense"] {
+        terminal.check_answer(line);
+    }
+    assert_eq!(stub.calls_of("conversation/prompt"), [""; 0]);
+    terminal.says("/clear", "echo: /clear");
+    terminal.leave();
 }
 
 /// Advice is what can be typed where it is read.

@@ -184,6 +184,9 @@ async fn connection(stream: UnixStream, methods: Arc<Methods>, shared: Shared) {
     }
 }
 
+/// The commands that the agent has.
+const COMMANDS: [&str; 2] = ["clear", "review"];
+
 async fn call(line: String, methods: Arc<Methods>, shared: Shared, to_write: mpsc::UnboundedSender<String>) {
     let request: Value = serde_json::from_str(&line).unwrap();
     let write = |line: String| drop(to_write.send(line));
@@ -200,7 +203,7 @@ async fn call(line: String, methods: Arc<Methods>, shared: Shared, to_write: mps
             };
             write(notification(
                 &json!({"type": "snapshot", "gap": false, "running": running,
-                "conversation": conversation["conversation"]}),
+                "conversation": conversation["conversation"], "session": {"commands": COMMANDS.map(|name| json!({"name": name}))}}),
             ));
         } else {
             // What was missed: the rest of the turn.

@@ -8,11 +8,11 @@ use std::io::{self, IsTerminal};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
+use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 use serde_json::Value;
 
@@ -304,15 +304,20 @@ impl Room {
         Ok(())
     }
 
-    /// A command of the agent; another one is refused, unless it is not known which the agent has.
+    /// A command of the agent. Another one is refused, unless it is not known which the agent has and it is like none that
+    /// is known.
     async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome {
-        let known = until_ctrl_c(self.agent_commands()).await?;
-        let is_it = |command: &Value| command["name"] == name;
-        if known.as_array().is_none_or(|known| known.iter().any(is_it)) {
-            return self.prompt(context, line).await;
-        }
-        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
-            .hint("/help lists the commands; begin the line with a space to send it as text"))
+        let reported = until_ctrl_c(self.agent_commands()).await?;
+        let of_agent = reported.as_array().map(Vec::as_slice).unwrap_or_default();
+        let of_agent = of_agent.iter().filter_map(|command| command["name"].as_str());
+        let of_agent: Vec<&str> = of_agent.collect();
+        let hint = match new_chat(name, self.conversation.id).or_else(|| alike(name, &of_agent)) {
+            _ if of_agent.contains(&name) => return self.prompt(context, line).await,
+            None if !reported.is_array() => return self.prompt(context, line).await,
+            Some(hint) => hint,
+            None => "/help lists the commands; begin the line with a space to send it as text".to_owned(),
+        };
+        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}")).hint(hint))
     }
 
     /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
@@ -465,6 +470,35 @@ fn command_in(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_:".contains(letter);
     (!name.is_empty() && name.chars().all(is_name)).then(|| (name, rest.trim()))
+}
+
+/// How to start over, if that is what a command does in other programs.
+fn new_chat(name: &str, id: ConversationId) -> Option<String> {
+    let id = words::short_id(id);
+    ["clear", "reset", "new"].contains(&name).then(|| {
+        format!(
+            "start over in this conversation: sessionctl reset {id}; start another one: sessionctl chat --new"
+        )
+    })
+}
+
+/// The commands, also the agent's, from which a mistyped one differs in one letter.
+fn alike(name: &str, of_agent: &[&str]) -> Option<String> {
+    let own = HELP
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix('/'));
+    let own = own.filter_map(|line| line.split_whitespace().next());
+    let name = name.to_ascii_lowercase();
+    let known = own.chain(["quit"]).chain(of_agent.iter().copied());
+    let alike = known.filter(|known| strsim::osa_distance(known, &name) <= 1);
+    let alike: Vec<String> = alike.map(|known| format!("/{}", one_line(known))).collect();
+    let is_any = !alike.is_empty();
+    is_any.then(|| {
+        format!(
+            "did you mean {}? Begin the line with a space to send it as text",
+            alike.join(" or ")
+        )
+    })
 }
 
 /// The words of a line; quotes hold several together, as in a shell. An answer as JSON has quotes of its own.
