@@ -20,23 +20,62 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// How many candidates are offered.
 const CANDIDATES: u32 = 100;
 
-/// The conversations whose ids begin with what was typed, newest first, with their titles.
+/// The conversations whose ids or titles begin with what was typed, newest first. A title that would name several is offered as
+/// the id.
 pub(super) fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
+    // Elsewhere a space has a backslash.
+    let is_quoted = typed.contains(' ') && !typed.contains('\\');
+    let typed = unquoted(&typed);
     ask(async |daemon, _| {
         let list = method::ListConversations {
+            query: Some(typed.clone()).filter(|typed| !typed.trim().is_empty()),
             limit: Some(CANDIDATES),
             ..Default::default()
         };
-        let found = daemon.call(list).await.ok()?.conversations.into_iter();
-        let found = found.filter(|conversation| conversation.id.to_string().starts_with(&*typed));
-        let candidate = found.map(|conversation| {
+        let found = daemon.call(list).await.ok()?.conversations;
+        let titles: Vec<String> = found.iter().map(|one| one.title.to_lowercase()).collect();
+        let candidates = found.iter().zip(&titles).filter_map(|(conversation, lower)| {
             let (short, whole) = (words::short_id(conversation.id), conversation.id.to_string());
-            let id = if typed.len() > short.len() { whole } else { short };
-            CompletionCandidate::new(id).help(Some(one_line(&conversation.title).into()))
+            let title = one_line(&conversation.title);
+            if !whole.starts_with(&typed) && !lower.starts_with(&typed.to_lowercase()) {
+                return None;
+            }
+            let is_named = titles.iter().filter(|title| title.contains(lower)).count() == 1;
+            Some(match whole.starts_with(&typed) {
+                true if typed.len() > short.len() => (whole, title),
+                false if is_named && title == conversation.title => (word(&title, is_quoted), short),
+                _ => (short, title),
+            })
         });
-        Some(candidate.collect())
+        let candidates =
+            candidates.map(|(word, help)| CompletionCandidate::new(word).help(Some(help.into())));
+        Some(candidates.collect())
     })
+}
+
+/// Whether bash asks, which hands over words as they were typed, and takes them as they are. Its script alone sets this variable.
+fn is_bash() -> bool {
+    std::env::var_os("_CLAP_COMPLETE_COMP_TYPE").is_some()
+}
+
+/// What was typed, without the quotes of the shell.
+fn unquoted(typed: &str) -> String {
+    let words = shlex::split(typed).filter(|_| is_bash());
+    words.map_or_else(|| typed.to_owned(), |words| words.join(" "))
+}
+
+/// A text as a word of the command line. Within quotes, and in other shells, it stays as it is.
+fn word(text: &str, is_quoted: bool) -> String {
+    if is_quoted || !is_bash() {
+        return text.to_owned();
+    }
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,:@%=".contains(letter);
+    let escaped = text.chars().map(|letter| match is_plain(letter) {
+        true => letter.to_string(),
+        false => format!("\\{letter}"),
+    });
+    escaped.collect()
 }
 
 /// The checkpoints of the conversation on the same command line, newest first: the step of each, with its prompt.
@@ -46,7 +85,11 @@ pub(super) fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
         let (_, command) = line.subcommand()?;
         let word: &String = command.try_get_one("conversation").ok()??;
         let list = method::Checkpoints {
-            conversation_id: super::select::look_up(daemon, word).await.ok()?.id.into(),
+            conversation_id: super::select::look_up(daemon, &unquoted(word))
+                .await
+                .ok()?
+                .id
+                .into(),
             before: None,
             limit: Some(CANDIDATES),
         };

@@ -201,20 +201,36 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
     assert!(!folder.join("data").exists());
     let id = home.said(&["new", "--title", "Deploy the site"]);
     home.said(&["send", &id, "first"]);
-    let table: [(&str, &[&str], &[&str]); 6] = [
+    home.said(&["new", "--title", "Review"]);
+    home.said(&["new", "--title", "Review (fork)"]);
+    let table: [(&str, &[&str], &[&str]); 11] = [
         ("sessionctl", &["sen"], &["send"]),
         ("sessionctl", &["send", "--que"], &["--queue"]),
         ("sessionctl", &["--color", "ne"], &["never"]),
         ("sessionctl", &["close", &id[..3]], &[&id[..8]]),
+        ("sessionctl", &["close", "Dep"], &[r"Deploy\ the\ site"]),
+        ("sessionctl", &["close", r"deploy\ t"], &[r"Deploy\ the\ site"]),
+        // As bash asks for `'Deploy t`.
+        ("sessionctl", &["close", "Deploy t"], &["Deploy the site"]),
+        // A word in the middle is too little.
+        ("sessionctl", &["close", "site"], &[]),
+        ("sessionctl", &["fork", r"Deploy\ the\ site", "--at", "1"], &["1"]),
         ("sessionctl", &["fork", &id, "--at", "1"], &["1"]),
         ("sessiond", &["--ep"], &["--ephemeral"]),
     ];
     for (program, line, expected) in table {
         assert_eq!(offered(folder, program, line), expected, "{program} {line:?}");
     }
+    // A title that is part of another one names both.
+    let [fork, plain] = offered(folder, "sessionctl", &["close", "Rev"])
+        .try_into()
+        .unwrap();
+    assert_eq!(fork, r"Review\ \(fork\)");
+    assert_eq!(home.shown(&plain)["title"], "Review");
     // A shell that shows descriptions gets the titles and the prompts.
     for (line, described) in [
         (&["sessionctl", "close", &id[..3]][..], "Deploy the site"),
+        (&["sessionctl", "close", "Dep"], &id[..8]),
         (&["sessionctl", "fork", &id, "--at", ""], "first"),
     ] {
         let mut asked = sessionctl(folder, &["--"]);
