@@ -137,6 +137,9 @@ pub(super) enum Command {
     /// terminal, each prompt has the number of its turn, for fork --at and edit --at.
     History(past::Past),
     /// Draw a conversation with its sessions and forks
+    ///
+    /// Below each session are its newest turns, with their numbers in the history. The history also counts turns that failed or were
+    /// cancelled; turns completed are without them.
     Tree(Target),
     /// List the turns to fork from or to edit, newest first
     Checkpoints(past::Past),
@@ -178,6 +181,7 @@ pub(super) enum Command {
     /// List the agent sessions that make up a conversation
     ///
     /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit, fork or reset.
+    /// Turns completed are those that ended well in the session; history also counts those that failed or were cancelled.
     Chain(Target),
     /// Show the log of all changes to a conversation's sessions
     ///

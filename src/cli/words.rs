@@ -246,7 +246,8 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// How many turns a session has: those that it carries apart from those that ran on it.
+/// How many turns a session has: those that it carries apart from those that were completed on it. A history also has turns
+/// that failed or were cancelled.
 pub(super) fn turns(carried: u64, since: u64) -> String {
     let ran = ran(carried, since);
     match carried {
@@ -260,7 +261,7 @@ fn carries(turns: u64) -> String {
 }
 
 fn ran(carried: u64, since: u64) -> String {
-    let turns = count(since, "turn", "turns");
+    let turns = count(since, "turn completed", "turns completed");
     match carried {
         0 => turns,
         _ => format!("{turns} since"),
@@ -349,7 +350,7 @@ pub(super) enum About {
 }
 
 /// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off,
-/// `since` how many turns ran on it, if that is known.
+/// `since` how many turns were completed on it, if that is known.
 pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> Vec<(About, String)> {
     let mut parts = vec![(About::Reason, reason(entry.reason))];
     let cause = entry.cause.map(|cause| format!("cause {}", self::cause(cause)));

@@ -130,6 +130,23 @@ fn what_an_undo_left_is_marked() {
     assert_eq!(tree.matches(", undone").count(), 1, "{tree}");
 }
 
+/// A history has every prompt, and a session counts those that were answered to the end.
+#[test]
+fn turns_that_failed_are_in_the_history_and_not_among_those_completed() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let failed = home.run(&["send", &id, "[[fail network]]"]);
+    assert_eq!(failed.status.code(), Some(6), "{failed:?}");
+    home.said(&["send", &id, "two"]);
+    let turns = home.said(&["checkpoints", &id]);
+    assert_eq!(turns.lines().count(), 3, "{turns}");
+    for command in ["chain", "tree"] {
+        let shown = home.said(&[command, &id]);
+        assert!(shown.contains("created, 2 turns completed"), "{shown}");
+    }
+}
+
 /// Characters may be two columns wide.
 #[test]
 fn a_cell_is_cut_to_the_columns_that_are_left() {

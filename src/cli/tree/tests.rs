@@ -120,8 +120,8 @@ fn sessions_stand_in_the_order_in_which_they_came() {
         &members,
         r#"
 11111111 "T" (loopback, idle)
-|- o a created, 2 turns
-`- * b rolled, cause forgotten, from a, carries the history, 3 turns  <- head
+|- o a created, 2 turns completed
+`- * b rolled, cause forgotten, from a, carries the history, 3 turns completed  <- head
 "#,
     );
 }
@@ -142,8 +142,8 @@ fn what_came_along_is_told_apart_from_what_ran_since() {
         &[member('1', None, vec![carrying, copy], vec![adopted(0), copied])],
         r#"
 11111111 "T" (loopback, idle)
-|- o a adopted, carries 7 turns, 1 turn since
-`- * b copied, from a, carries 8 turns, 0 turns since  <- head
+|- o a adopted, carries 7 turns, 1 turn completed since
+`- * b copied, from a, carries 8 turns, 0 turns completed since  <- head
 "#,
     );
     // A session that has left the chain is only in the lineage.
@@ -151,7 +151,7 @@ fn what_came_along_is_told_apart_from_what_ran_since() {
         &[member('1', None, vec![], vec![adopted(7)])],
         r#"
 11111111 "T" (loopback, idle)
-`- o a adopted, carries 7 turns, 0 turns since, no longer in the chain
+`- o a adopted, carries 7 turns, 0 turns completed since, no longer in the chain
 "#,
     );
 }
@@ -190,13 +190,13 @@ fn forks_stand_below_the_session_that_they_came_from() {
         &members,
         r#"
 11111111 "T" (loopback, idle)
-|- o a created, 2 turns
+|- o a created, 2 turns completed
 |  `- 22222222 "T" (loopback, idle)
-|     `- * s forked, from a, carries the history, 1 turn  <- head
+|     `- * s forked, from a, carries the history, 1 turn completed  <- head
 |        `- 33333333 "T" (loopback, idle)
-|           `- * t forked, from s, carries the history, 0 turns  <- head
-|- o b edited, from a, carries the history, 0 turns, abandoned
-|- * c forked, from a, carries the history, 1 turn  <- head
+|           `- * t forked, from s, carries the history, 0 turns completed  <- head
+|- o b edited, from a, carries the history, 0 turns completed, abandoned
+|- * c forked, from a, carries the history, 1 turn completed  <- head
 `- 44444444 "T" (loopback, idle)
 "#,
     );
@@ -269,8 +269,8 @@ fn steps_stand_below_the_session_that_has_them() {
         &members,
         r#"
 11111111 "T" (loopback, idle)
-|- o a created, 2 turns
-`- * b edited, from a after turn 1, carries the history, 7 turns  <- head
+|- o a created, 2 turns completed
+`- * b edited, from a after turn 1, carries the history, 7 turns completed  <- head
    |- ... 1 earlier turn
    |- turn 2 "say 2 and more"
    |- turn 3 "say 3 and more"
@@ -279,7 +279,7 @@ fn steps_stand_below_the_session_that_has_them() {
    |- turn 6 [no text]
    |- turn 7 "long long long long long long long long~"
    `- 22222222 "T" (loopback, idle, forked after turn 2)
-      `- * s forked, from b, carries the history, 3 turns  <- head
+      `- * s forked, from b, carries the history, 3 turns completed  <- head
          |- ... 2 earlier turns
          `- turn 3 "say 3 and more"
 "#,
@@ -375,7 +375,7 @@ fn a_narrow_terminal_keeps_the_id_and_the_mark_of_a_session() {
         };
         let lines = draw(&members, None, look);
         let undone = lines.iter().find(|line| line.contains("bbbbbbbb")).unwrap();
-        assert!(undone.ends_with("since, undone"), "{lines:?}");
+        assert!(undone.ends_with(", undone"), "{lines:?}");
         assert!(
             lines.iter().all(|line| line.chars().count() <= columns),
             "{lines:?}"
