@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use bridge_protocol::client::{ClientError, is_lost, refusal};
+use bridge_protocol::conversation::SessionInfo;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
 use jiff::Timestamp;
@@ -82,6 +83,11 @@ impl Problem {
     /// What the daemon's error says under this key; nothing where it says nothing.
     pub(super) fn detail(&self, key: &str) -> Option<String> {
         text_of(self.error.as_deref()?, key)
+    }
+
+    /// What the session offers that refused a setting.
+    pub(super) fn session(&self) -> Option<SessionInfo> {
+        serde_json::from_value(self.error.as_deref()?.detail("session")).ok()
     }
 
     /// The process that the problem is about, if it is known.

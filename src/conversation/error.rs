@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use bridge_protocol::conversation::Limit;
+use bridge_protocol::conversation::{Limit, SessionInfo};
 use bridge_protocol::link::{Attempt, Fidelity};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId};
@@ -139,6 +139,16 @@ pub enum ConversationError {
         message: String,
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
+    },
+    /// The agent does not accept a setting.
+    #[error("{message}")]
+    SettingRefused {
+        /// Which setting, and the agent's words.
+        message: String,
+        /// Its JSON-RPC error.
+        upstream: Option<RawJson>,
+        /// What the session offers.
+        offered: Box<SessionInfo>,
     },
     /// The agent's failure is temporary: a usage limit, an overloaded server, no network, a session that another
     /// program writes to, or no answer in time.

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Limit, Settings};
+use bridge_protocol::conversation::{Limit, SessionInfo, Settings};
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
@@ -104,6 +104,8 @@ pub enum OpenError {
     Setting {
         /// Which, and its value.
         setting: String,
+        /// What the session offers instead.
+        offered: Box<SessionInfo>,
         /// What the agent said.
         #[source]
         source: CallError,
@@ -112,10 +114,18 @@ pub enum OpenError {
 
 impl OpenError {
     /// Why a setting was not applied. If the process has ended, another process may still accept the setting.
-    fn of_setting(setting: String, source: CallError) -> Self {
+    fn of_setting(setting: String, known: Known<'_>, source: CallError) -> Self {
         match source {
             CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
-            source => Self::Setting { setting, source },
+            source => Self::Setting {
+                setting,
+                offered: Box::new(SessionInfo {
+                    modes: known.modes.cloned(),
+                    config_options: known.config_options.cloned(),
+                    ..SessionInfo::default()
+                }),
+                source,
+            },
         }
     }
 }
@@ -323,16 +333,13 @@ pub async fn configure(
     settings: &Settings,
     known: Known<'_>,
 ) -> Result<(), OpenError> {
-    let Known {
-        modes,
-        config_options,
-    } = known;
-    let options: Vec<Value> = config_options
+    let options: Vec<Value> = known
+        .config_options
         .and_then(|options| options.read().ok())
         .unwrap_or_default();
     for (id, value) in settings.config.iter().flatten() {
         let result = calls.set_config_option(handle, id, value.as_raw()).await;
-        result.map_err(|source| OpenError::of_setting(format!("{id} = {}", value.get()), source))?;
+        result.map_err(|source| OpenError::of_setting(format!("{id} = {}", value.get()), known, source))?;
     }
     if let Some(model) = &settings.model {
         let option = options.iter().find(|option| is_of(option, "model"));
@@ -351,7 +358,7 @@ pub async fn configure(
                     method::SESSION_SET_CONFIG_OPTION,
                 ))),
             };
-            result.map_err(|source| OpenError::of_setting(format!("model = {model}"), source))?;
+            result.map_err(|source| OpenError::of_setting(format!("model = {model}"), known, source))?;
         }
     }
     if let Some(mode) = &settings.mode {
@@ -360,12 +367,13 @@ pub async fn configure(
         struct Modes {
             current_mode_id: Option<String>,
         }
-        let current = modes
+        let current = known
+            .modes
             .and_then(|modes| modes.read::<Modes>().ok())
             .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
             let result = calls.set_mode(handle, mode).await;
-            result.map_err(|source| OpenError::of_setting(format!("mode = {mode}"), source))?;
+            result.map_err(|source| OpenError::of_setting(format!("mode = {mode}"), known, source))?;
         }
     }
     Ok(())
@@ -388,16 +396,11 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                     entry.name, failure.message
                 ));
             }
-            let message = match error {
-                OpenError::Setting { setting, .. } => format!(
-                    "the agent {} refused the setting {setting}: {}",
-                    entry.name, failure.message
-                ),
-                OpenError::Call(_) => format!(
-                    "the agent {} answered with an error: {}",
-                    entry.name, failure.message
-                ),
+            let did = match error {
+                OpenError::Setting { setting, .. } => format!("refused the setting {setting}"),
+                OpenError::Call(_) => "answered with an error".to_owned(),
             };
+            let message = format!("the agent {} {did}: {}", entry.name, failure.message);
             let upstream = upstream_json(agent);
             if is_held(entry, error) {
                 return ConversationError::Passing {
@@ -415,7 +418,14 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network
             );
             if !passes {
-                return ConversationError::AgentError { message, upstream };
+                return match error {
+                    OpenError::Setting { offered, .. } => ConversationError::SettingRefused {
+                        message,
+                        upstream,
+                        offered: offered.clone(),
+                    },
+                    OpenError::Call(_) => ConversationError::AgentError { message, upstream },
+                };
             }
             let is_limit = failure.kind == FailureKind::RateLimited;
             ConversationError::Passing {

@@ -234,6 +234,9 @@ async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
             ErrorKind::AgentError,
         );
         assert_eq!(error.detail("upstream")["code"], -32602);
+        let offered = error.detail("session");
+        assert_eq!(offered["modes"]["availableModes"][1]["id"], "plan", "{error:?}");
+        assert!(offered["configOptions"][0]["options"].is_array(), "{error:?}");
         assert_eq!(app.get(id).await.settings, before.settings);
     }
     let said: Value = serde_json::from_str(&app.say(id, "[[settings]]").await.words).unwrap();

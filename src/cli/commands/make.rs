@@ -6,7 +6,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::set::{Offers, offers};
+use super::set::offers;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -178,7 +178,11 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
         };
         if daemon.call(delete).await.is_ok() {
             let again = again(new);
-            return problem.hint(match offers_of(daemon, new).await {
+            let settings = [("model", &new.settings.model), ("mode", &new.settings.mode)];
+            let keys = settings.into_iter().filter(|(_, value)| value.is_some());
+            let keys: Vec<String> = keys.map(|(key, _)| key.to_owned()).collect();
+            let offers = offers(&problem, &keys).filter(|offers| keys.contains(&offers.key));
+            return problem.hint(match offers {
                 Some(offers) => format!(
                     "{}; create it with one: {again} --{} {}",
                     offers.each, offers.key, offers.first
@@ -208,30 +212,6 @@ fn again(new: &method::NewConversation) -> String {
     given.fold("sessionctl new".to_owned(), |call, (option, value)| {
         format!("{call} --{option} {}", shell_word(&value))
     })
-}
-
-/// The values that the agent offers for the settings which it refused, as a session without them reports. The conversation of
-/// that session is deleted: nothing was said in it.
-async fn offers_of(daemon: &Daemon, new: &method::NewConversation) -> Option<Offers> {
-    let asked = method::NewConversation {
-        agent: new.agent.clone(),
-        cwd: new.cwd.clone(),
-        open: true,
-        ..Default::default()
-    };
-    let id = daemon.call(asked).await.ok()?.conversation.id;
-    let settings = [("model", &new.settings.model), ("mode", &new.settings.mode)];
-    let keys = settings.iter().filter(|(_, value)| value.is_some());
-    let keys: Vec<String> = keys.map(|(key, _)| (*key).to_owned()).collect();
-    let offers = offers(daemon, id, &keys).await;
-    let delete = method::Delete {
-        transcripts: TranscriptsOnDelete::Delete,
-        ..method::Delete::of(id)
-    };
-    if let Err(problem) = daemon.call(delete).await {
-        tracing::debug!(?problem, "a conversation without prompts was not deleted");
-    }
-    offers.filter(|offers| keys.contains(&offers.key))
 }
 
 /// Branches off and prints the id of the branch's conversation.

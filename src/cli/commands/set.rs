@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use bridge_protocol::conversation::{Conversation, SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{ConversationId, ErrorKind, method};
+use bridge_protocol::{ErrorKind, method};
 use clap::Args;
 use serde_json::Value;
 
 use super::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::session;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE, Target};
@@ -167,7 +166,7 @@ async fn change(
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(match offers(&daemon, conversation.id, &keys).await {
+            return Err(match offers(&problem, &keys) {
                 Some(Offers { each, key, first }) => {
                     let named = words::short_id(conversation.id);
                     problem.hint(format!(
@@ -227,7 +226,7 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
     Ok(())
 }
 
-/// What an open session offers for settings, in words.
+/// What a session offers for settings, in words.
 pub(super) struct Offers {
     /// A clause for each setting, with its values.
     pub(super) each: String,
@@ -237,9 +236,9 @@ pub(super) struct Offers {
     pub(super) first: String,
 }
 
-/// The values that an open session offers for these keys, or for all if it has none for them.
-pub(super) async fn offers(daemon: &Daemon, id: ConversationId, keys: &[String]) -> Option<Offers> {
-    let session = session(daemon, id).await.ok()?;
+/// The values that the session which refused a setting offers for these keys, or for all if it has none for them.
+pub(super) fn offers(problem: &Problem, keys: &[String]) -> Option<Offers> {
+    let session = problem.session()?;
     let configured = session
         .config_options
         .as_ref()

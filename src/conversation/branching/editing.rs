@@ -288,6 +288,7 @@ fn is_lasting(error: &ConversationError) -> bool {
             | ConversationError::Unsupported(_)
             | ConversationError::TranscriptDamaged(_)
             | ConversationError::AgentError { .. }
+            | ConversationError::SettingRefused { .. }
     )
 }
 

@@ -1,6 +1,7 @@
 //! Translates a conversation's errors to the wire's codes and `data`.
 
 use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::time;
 use serde_json::{Value, json};
 
@@ -54,6 +55,16 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::AgentError { upstream, .. } => {
             let upstream = upstream.clone().unwrap_or_default();
             made(ErrorKind::AgentError).with_raw("upstream", upstream)
+        }
+        ConversationError::SettingRefused {
+            upstream, offered, ..
+        } => {
+            let upstream = upstream.clone().unwrap_or_default();
+            let told = made(ErrorKind::AgentError).with_raw("upstream", upstream);
+            match RawJson::from_value(offered) {
+                Ok(offered) => told.with_raw("session", offered),
+                Err(_) => told,
+            }
         }
         ConversationError::Passing { upstream, limit, .. } => {
             let kind = limit
