@@ -6,7 +6,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::folder::{Folder, LIST};
-use super::list::{BUFFER_BYTES, is_transcript};
+use super::list::{BUFFER_BYTES, Copy, is_transcript};
 use super::{Archive, Key, MissingTurns, root_name};
 use crate::files::durable::unfinished;
 use crate::files::identity::{Hashed, sha256};
@@ -17,7 +17,6 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::dialect::Dialect;
-use crate::transcript::meter::Metered;
 use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::moving::holders;
 use crate::transcript::parts::is_lines;
@@ -56,18 +55,6 @@ pub(super) struct Member {
     pub(super) state: String,
 }
 
-/// Where kept files go.
-pub(super) struct Target<'a> {
-    /// The agent's folder, or one that is laid out as it.
-    pub(super) root: &'a Path,
-    /// The folder in which the session runs.
-    pub(super) cwd: Option<&'a Path>,
-    /// What the records name instead of what they name in the copy.
-    pub(super) relocation: &'a Relocation,
-    /// Whether they go there only to be read, and no longer if nobody waits for that.
-    pub(super) is_scratch: bool,
-}
-
 impl Archive {
     /// Restores a session, and those that it continues by reference, to where their agent looks for them. If `cwd` is unknown, they
     /// go to the folder in which they were. What a transcript will lack is recorded before it is there, and `placing` is called then
@@ -93,18 +80,20 @@ impl Archive {
         for Member { key, .. } in missing {
             let lacking = (advice.lacking)(&key.upstream_id)?;
             let folder = self.kept(&key)?;
-            let target = Target {
-                root: &key.root,
-                cwd,
-                relocation: &folder.relocation(advice.relocation)?,
-                is_scratch: false,
-            };
-            let put = self.marked(&key, lacking, |mark| {
-                put(dialect, &folder, &target, |bytes| {
-                    mark().and_then(|()| placing(&key.upstream_id, bytes))
-                })
-            });
-            restored.extend(put?.into_iter().map(|(path, _)| path));
+            let relocation = folder.relocation(advice.relocation)?;
+            let places = places(dialect, &folder, &key.root, cwd)?;
+            self.marked(&key, lacking, |mark| {
+                for (name, path) in places {
+                    let placed = |bytes| match folder.transcript() == Some(name.as_str()) {
+                        true => mark().and_then(|()| placing(&key.upstream_id, bytes)),
+                        false => Ok(()),
+                    };
+                    if write(&folder, &name, &path, &relocation, placed)? {
+                        restored.push(path);
+                    }
+                }
+                Ok(())
+            })?;
         }
         Ok(restored)
     }
@@ -161,20 +150,20 @@ impl Archive {
     }
 }
 
-/// Puts the kept files of a session below a root, the transcript last: a failure means that it is not there. Returns each file
-/// that was written, with its length. `placing` is called before the transcript is there, with its length.
-pub(super) fn put(
+/// The kept files of a session by their names, and where each goes below a root that is laid out as the agent's folder. The
+/// transcript is the last: a failure before it means that it is not there.
+pub(super) fn places(
     dialect: &dyn Dialect,
     folder: &Folder<'_>,
-    target: &Target<'_>,
-    mut placing: impl FnMut(u64) -> Result<(), TranscriptError>,
-) -> Result<Vec<(PathBuf, u64)>, TranscriptError> {
+    root: &Path,
+    cwd: Option<&Path>,
+) -> Result<Vec<(String, PathBuf)>, TranscriptError> {
     let best = folder.best_transcript()?;
     let below = best.map_or("", |(copy, _)| copy.folder.as_str());
     let below = inside(Path::new(below), &folder.path)?;
     let place = |name: &str| -> Result<PathBuf, TranscriptError> {
         let name = inside(Path::new(name), &folder.path)?;
-        Ok(dialect.place(target.root, target.cwd, below, name))
+        Ok(dialect.place(root, cwd, below, name))
     };
     let transcript = folder.transcript();
     let names = folder.list.files.keys().map(String::as_str);
@@ -183,7 +172,7 @@ pub(super) fn put(
     if let Some((copy, bytes)) = best.filter(|_| !others.is_empty()) {
         let named = dialect.named_files(&folder.key().root, &mut folder.text(copy, bytes)?);
         for (name, below) in named.map_err(TranscriptError::io("read a copy in", &folder.path))? {
-            let path = target.root.join(below);
+            let path = root.join(below);
             if others.contains(&name.as_str()) && path != place(&name)? {
                 files.push((name, path));
             }
@@ -192,17 +181,7 @@ pub(super) fn put(
     for name in others.into_iter().chain(transcript) {
         files.push((name.to_owned(), place(name)?));
     }
-    let mut written = Vec::new();
-    for (name, path) in files {
-        let placed = |bytes| match Some(name.as_str()) == transcript {
-            true => placing(bytes),
-            false => Ok(()),
-        };
-        if let Some(bytes) = write(folder, &name, &path, target, placed)? {
-            written.push((path, bytes));
-        }
-    }
-    Ok(written)
+    Ok(files)
 }
 
 /// A path from the list, which leads to nowhere else.
@@ -248,92 +227,93 @@ fn holds_all(dialect: &dyn Dialect, folder: &Folder<'_>, there: &[PathBuf]) -> R
     other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
-/// Writes a kept text of this length, with other folders in its records. Returns the digest of what was read, and the length of what
-/// was written.
-fn pour(
+/// Writes the text of a copy, of which so many bytes count, with other folders in its records. It becomes the file at `path`.
+///
+/// # Errors
+/// [`TranscriptError::Io`], also if the copy is damaged.
+pub(super) fn pour(
+    (copy, bytes): (&Copy, u64),
     text: impl Read,
-    bytes: u64,
+    path: &Path,
     relocation: &Relocation,
     to: &mut dyn Write,
-) -> io::Result<(String, u64)> {
-    let (mut source, mut written) = (Hashed::new(text), Hashed::new(to));
-    if relocation.is_nothing() {
-        io::copy(&mut source, &mut written)?;
-    } else {
-        let reader = BufReader::with_capacity(BUFFER_BYTES, &mut source);
-        let unchanged = relocate(reader, &mut written, relocation)?;
-        if unchanged > 0 {
-            tracing::warn!(
-                unchanged,
-                "lines are too long to be changed; they are restored as they are"
-            );
+) -> Result<(), TranscriptError> {
+    let mut text = Hashed::new(text);
+    let mut poured = || -> io::Result<()> {
+        if relocation.is_nothing() || !is_lines(path) {
+            io::copy(&mut text, to)?;
+        } else {
+            let reader = BufReader::with_capacity(BUFFER_BYTES, &mut text);
+            let unchanged = relocate(reader, to, relocation)?;
+            if unchanged > 0 {
+                tracing::warn!(
+                    unchanged,
+                    "lines are too long to be changed; they are restored as they are"
+                );
+            }
         }
-    }
-    let (digest, read) = source.passed();
-    match read < bytes {
-        true => Err(io::ErrorKind::UnexpectedEof.into()),
-        false => Ok((digest, written.passed().1)),
-    }
+        let (digest, read) = text.passed();
+        if read < bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match copy.is_link() || digest == copy.sha256 {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the kept copy is damaged",
+            )),
+        }
+    };
+    poured().map_err(TranscriptError::io("restore", path))
 }
 
 /// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
-/// whole. Returns how many bytes were written; `placing` is called with them before the file is there.
+/// whole. Returns whether it was written; `placing` is called with its length before the file is there.
 fn write(
     folder: &Folder<'_>,
     name: &str,
     path: &Path,
-    target: &Target<'_>,
+    relocation: &Relocation,
     placing: impl FnOnce(u64) -> Result<(), TranscriptError>,
-) -> Result<Option<u64>, TranscriptError> {
+) -> Result<bool, TranscriptError> {
     // Files beside a transcript may be empty as they should be.
     let is_in_the_way = match path.symlink_metadata() {
         Ok(_) if is_transcript(name) && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
-        Ok(_) => return Ok(None),
+        Ok(_) => return Ok(false),
         Err(error) if is_absence(&error) => false,
         Err(error) => return Err(TranscriptError::io("look at", path)(error)),
     };
     let Some((copy, bytes)) = folder.best(name)? else {
-        return Ok(None);
+        return Ok(false);
     };
-    let parent = path.parent().unwrap_or(target.root);
+    let parent = path.parent().unwrap_or(path);
     // The folder of the transcript may be a link, but not one that belongs to the session.
     let above = path.ancestors().nth(Path::new(name).components().count());
     refuse_links_below(above.unwrap_or(parent), path).map_err(TranscriptError::io("write", path))?;
     make_folder(parent)?;
     // Always the same, so that the next attempt finds what a kill left.
-    let temporary = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");
-    match fs::remove_file(&temporary) {
+    let new = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");
+    match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(TranscriptError::io("remove", &temporary)(error));
+            return Err(TranscriptError::io("remove", &new)(error));
         }
         _ => {}
     }
-    let nothing = Relocation::default();
-    let relocation = match is_lines(Path::new(name)) {
-        true => target.relocation,
-        false => &nothing,
-    };
-    let (temporary, written) = fill_temporary(&temporary, |writer: &mut dyn Write| {
-        let text = folder.text(copy, bytes)?;
-        let poured = match target.is_scratch {
-            true => pour(Metered::new(text, bytes), bytes, relocation, writer),
-            false => pour(text, bytes, relocation, writer),
-        };
-        let (digest, written) = poured.map_err(TranscriptError::io("restore", path))?;
-        if !copy.is_link() && digest != copy.sha256 {
-            let error = io::Error::new(io::ErrorKind::InvalidData, "the kept copy is damaged");
-            return Err(TranscriptError::io("restore", path)(error));
-        }
-        Ok(written)
+    let (temporary, ()) = fill_temporary(&new, |writer: &mut dyn Write| {
+        pour((copy, bytes), folder.text(copy, bytes)?, path, relocation, writer)
     })?;
     if is_in_the_way {
         set_blank_aside(path)?;
     }
-    placing(written)?;
+    placing(
+        new.metadata()
+            .map_err(TranscriptError::io("look at", &new))?
+            .len(),
+    )?;
     match settle(&temporary, path) {
-        Ok(()) => Ok(Some(written)),
+        Ok(()) => Ok(true),
         // Another process wrote it in the meantime. Files beside a transcript are not compared.
-        Err(TranscriptError::AlreadyExists { .. }) if !is_transcript(name) => Ok(None),
+        Err(TranscriptError::AlreadyExists { .. }) if !is_transcript(name) => Ok(false),
         Err(error) => Err(error),
     }
 }

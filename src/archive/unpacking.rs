@@ -6,18 +6,23 @@
 //! unpacked into another one.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use super::folder::Folder;
 use super::pruning::is_digest;
-use super::restoring::{Member, Relocating, Target, put};
+use super::restoring::{Member, Relocating, places, pour};
 use super::{Archive, Key};
+use crate::files::durable::NewFile;
 use crate::files::{entries, is_absence};
 use crate::paths::names::UNPACKED;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::make_folder;
 use crate::transcript::dialect::Dialect;
+use crate::transcript::meter::Metered;
+use crate::transcript::relocate::Relocation;
 
 /// How much stays unpacked although nobody uses it, in bytes: some long transcripts. The last folder stays whatever its size.
 const STAY_BYTES: u64 = 256 * 1024 * 1024;
@@ -130,14 +135,10 @@ impl Archive {
                 continue;
             }
             let folder = self.kept(key)?;
-            let target = Target {
-                root: &root,
-                cwd: None,
-                relocation: &folder.relocation(relocation)?,
-                is_scratch: true,
-            };
-            let files = put(dialect, &folder, &target, |_| Ok(()))?;
-            scratch.bytes += files.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            let relocation = folder.relocation(relocation)?;
+            for (name, path) in places(dialect, &folder, &root, None)? {
+                scratch.bytes += unpack_file(&folder, &name, &path, &relocation)?;
+            }
             scratch.sessions.push(key.upstream_id.clone());
         }
         Ok(Unpacked(Arc::new(scratch)))
@@ -182,6 +183,26 @@ impl Archive {
         };
         left.iter().filter(is_ours).try_for_each(|left| remove(left))
     }
+}
+
+/// Writes what is kept of a file, only to be read: it need not survive a crash, and nothing is written once nobody waits for it.
+/// Returns how many bytes the copy has.
+fn unpack_file(
+    folder: &Folder<'_>,
+    name: &str,
+    path: &Path,
+    relocation: &Relocation,
+) -> Result<u64, TranscriptError> {
+    let Some((copy, bytes)) = folder.best(name)? else {
+        return Ok(0);
+    };
+    make_folder(path.parent().unwrap_or(path))?;
+    let failed = |error| TranscriptError::io("write", path)(error);
+    let mut file = NewFile::create(path).map_err(failed)?;
+    let text = Metered::new(folder.text(copy, bytes)?, bytes);
+    pour((copy, bytes), text, path, relocation, &mut file)?;
+    file.flush().map_err(failed)?;
+    Ok(bytes)
 }
 
 fn remove(folder: &Path) -> Result<(), TranscriptError> {
