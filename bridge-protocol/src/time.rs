@@ -9,8 +9,11 @@ pub fn text(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// Writes a time, or an optional one.
-pub(crate) fn write<'a, T, S>(time: &'a T, serializer: S) -> Result<S::Ok, S::Error>
+/// Writes a time, or an optional one; for serde's `serialize_with`.
+///
+/// # Errors
+/// Only if the serializer has one.
+pub fn write<'a, T, S>(time: &'a T, serializer: S) -> Result<S::Ok, S::Error>
 where
     Option<Timestamp>: From<T>,
     T: Copy + 'a,

@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bridge_protocol::time;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -58,6 +59,7 @@ pub struct LockInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
     /// When it took the lock.
+    #[serde(serialize_with = "time::write")]
     pub started_at: Timestamp,
 }
 

@@ -55,6 +55,9 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     assert_eq!(told, json!({"path": path, "bytes": text.len()}));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut file: Value = serde_json::from_str(&text).unwrap();
+    let exported_at = file["exportedAt"].take();
+    let (_, fraction) = exported_at.as_str().unwrap().split_once('.').unwrap();
+    assert_eq!(fraction.len(), "123Z".len(), "{exported_at}");
     file["exportedAt"] = portable["exportedAt"].clone();
     assert_eq!(file, portable);
 

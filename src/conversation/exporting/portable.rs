@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use bridge_protocol::UpstreamId;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
 use bridge_protocol::history::HistoryGap;
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
+use bridge_protocol::{UpstreamId, time};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -108,6 +108,7 @@ pub(super) fn file(
 #[serde(rename_all = "camelCase")]
 struct Head<'a> {
     version: u32,
+    #[serde(serialize_with = "time::write")]
     exported_at: Timestamp,
     chain: &'a [Link],
     lineage: &'a [LineageEntry],

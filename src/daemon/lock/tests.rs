@@ -113,7 +113,7 @@ fn publishing_keeps_the_file_and_leaves_nothing_of_a_longer_text() {
     assert_eq!(
         text,
         format!(
-            "{{\"pid\":{},\"socket\":\"/short.sock\",\"acpSocket\":\"/run/user/1000/sessiond/acp.sock\",\"startedAt\":\"2026-11-20T10:00:00Z\"}}\n",
+            "{{\"pid\":{},\"socket\":\"/short.sock\",\"acpSocket\":\"/run/user/1000/sessiond/acp.sock\",\"startedAt\":\"2026-11-20T10:00:00.000Z\"}}\n",
             std::process::id()
         )
     );
