@@ -310,7 +310,7 @@ impl Daemon {
     }
 }
 
-/// Waits until the daemon is to be asked by the caller, because nobody else has asked it meanwhile.
+/// Waits until no caller has asked the daemon for `SILENCE_LIMIT`.
 async fn is_to_be_asked(asked_at: &Cell<Option<tokio::time::Instant>>) {
     loop {
         tokio::time::sleep(SILENCE_LIMIT).await;

@@ -25,7 +25,7 @@ pub(super) enum Exit {
     NotFound,
     /// Something else is in the way.
     Busy,
-    /// The agent failed or could not be had.
+    /// The agent failed or is unavailable.
     Agent,
     /// A usage limit.
     Limited,
@@ -48,7 +48,7 @@ impl Exit {
             Self::Agent => 6,
             Self::Limited => 7,
             Self::Asked => 8,
-            // As a shell tells of a program that a signal ended.
+            // The convention of shells for a process that a signal ended.
             Self::Stopped(signal) => 128 + signal,
         }
     }

@@ -117,10 +117,18 @@ struct LastTurns {
     lines: Vec<String>,
 }
 
+/// What a key does with the selected conversation.
+enum Action {
+    Fork,
+    /// Gives it this title.
+    Rename(String),
+    Delete,
+}
+
 struct Picker<'a> {
     daemon: &'a Daemon,
     look: Look,
-    /// What becomes of the conversation that is picked.
+    /// What Enter does with the conversation, as the line of keys says it.
     enter: String,
     may_create: bool,
     all: Vec<Conversation>,
@@ -266,12 +274,12 @@ impl Picker<'_> {
             (Input::Title(title), KeyCode::Enter) => {
                 let title = std::mem::take(title);
                 self.input = Input::Filter;
-                self.act('r', &title).await;
+                self.act(Action::Rename(title)).await;
             }
             (Input::Title(title), code) if code != KeyCode::Esc => edit(title, code, control),
             (Input::Delete, KeyCode::Char('y' | 'Y')) => {
                 self.input = Input::Filter;
-                self.act('x', "").await;
+                self.act(Action::Delete).await;
             }
             _ => self.input = Input::Filter,
         }
@@ -285,7 +293,7 @@ impl Picker<'_> {
             (KeyCode::Char('n'), _) if control && self.may_create => {
                 return new_here(self.daemon, None).await.map(Some);
             }
-            (KeyCode::Char('f'), _) if control => self.act('f', "").await,
+            (KeyCode::Char('f'), _) if control => self.act(Action::Fork).await,
             (KeyCode::Char('r'), Some(one)) if control => self.input = Input::Title(one.title.clone()),
             (KeyCode::Char('x'), Some(_)) if control => self.input = Input::Delete,
             (KeyCode::Up, _) => self.selected = self.selected.saturating_sub(1),
@@ -300,14 +308,14 @@ impl Picker<'_> {
         Ok(None)
     }
 
-    /// Forks (`f`), renames (`r`) or deletes (`x`) the selected conversation. A refusal is shown, and the list stays.
-    async fn act(&mut self, action: char, title: &str) {
+    /// Changes the selected conversation. A refusal is shown, and the list stays.
+    async fn act(&mut self, action: Action) {
         let Some(one) = self.selected().cloned() else {
             return;
         };
         let daemon = self.daemon;
         let acted = match action {
-            'f' => daemon
+            Action::Fork => daemon
                 .call(method::Fork {
                     title: words::fork_title(&one.title),
                     ..method::Fork::of(one.id)
@@ -319,10 +327,9 @@ impl Picker<'_> {
                     self.query.clear();
                     self.selected = usize::MAX;
                 }),
-            'r' => {
-                let title = Some(title.to_owned());
+            Action::Rename(title) => {
                 let update = method::Update {
-                    title,
+                    title: Some(title),
                     ..method::Update::of(one.id)
                 };
                 daemon.call(update).await.map(|answer| {
@@ -331,7 +338,7 @@ impl Picker<'_> {
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
                 })
             }
-            _ => daemon.call(method::Delete::of(one.id)).await.map(|_| {
+            Action::Delete => daemon.call(method::Delete::of(one.id)).await.map(|_| {
                 self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
                 let again = one.head.map(|head| shell_word(&one_line(head.as_str())));
                 let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));

@@ -11,6 +11,7 @@ use clap::Args;
 use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
 use super::connect::Daemon;
 use super::exit::Exit;
+use super::output::cut;
 use super::picker;
 use super::problem::{Outcome, Problem};
 use super::talk::chat;
@@ -48,9 +49,11 @@ pub(super) async fn conversation(
     if given.is_some_and(|word| has_id(&conversation, word)) {
         return Ok(conversation);
     }
-    let arrow = context.output.note_look.sign("→", "->");
-    let line = format!("{arrow} {}", words::name(&conversation));
-    context.output.aside(&line)?;
+    let look = context.output.note_look;
+    let line = format!("{} {}", look.sign("→", "->"), words::name(&conversation));
+    context
+        .output
+        .aside(&cut(&line, look.columns.unwrap_or(usize::MAX), look))?;
     Ok(conversation)
 }
 
@@ -100,7 +103,7 @@ pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation
     named(daemon, word, this_folder().ok()).await
 }
 
-/// The same for somebody who only looks: `.` means afterwards what it meant before.
+/// Looks a conversation up without changing what `.` means.
 ///
 /// # Errors
 /// No conversation or several match.

@@ -179,11 +179,15 @@ fn a_question_is_answered_for_always_where_the_agent_offers_that() {
 
     // The same by a command, while another one waits.
     let waiting = ["send", ID, "ask for long", "--on-question", "wait"];
-    let mut waiting = sessionctl(&stub.home(), &waiting).spawn().unwrap();
+    let mut waiting = sessionctl(&stub.home(), &waiting);
+    let waiting = waiting.stderr(Stdio::piped()).spawn().unwrap();
     stub.wait_for_calls("conversation/prompt", 2);
     let output = super::run(&stub.home(), &["answer", ID, "always"]);
     super::check(&output, 0, "");
-    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+    let waiting = waiting.wait_with_output().unwrap();
+    assert_eq!(waiting.status.code(), Some(0));
+    let told = String::from_utf8(waiting.stderr).unwrap();
+    assert!(told.contains("  always means: Allow this tool\n"), "{told}");
     let answered = stub.calls_of("conversation/respond");
     assert_eq!(answered[1]["outcome"]["optionId"], "for-long", "{answered:?}");
 }

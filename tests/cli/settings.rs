@@ -72,6 +72,7 @@ fn a_change_that_is_written_otherwise_says_how_it_is_written() {
     for (line, title, model) in [
         (&["set", &id, "New title"][..], "New title", ""),
         (&["set", &id, "model", "loop-2"], "New title", "loop-2"),
+        (&["set", &id, "title"], "New title", "loop-2"),
         (&["rename", &id, "title=Better"], "Better", "loop-2"),
         (&["rename", &id, "model=loop-1"], "Better", "loop-1"),
         (&["rename", &id], "New title", "loop-1"),

@@ -18,6 +18,9 @@ const CTRL_C: &str = "\x03";
 /// What is shown after a key that does nothing.
 const NO_SUCH_KEY: &str = "Other keys do nothing.";
 
+/// How a letter vanishes.
+const TAKEN_BACK: &str = "\u{8} \u{8}";
+
 /// What is shown while a cancelled turn has not ended.
 const LEAVES_NEXT: &str = "Ctrl-C again leaves at once";
 
@@ -139,16 +142,17 @@ fn a_key_answers_a_question_and_others_do_nothing() {
     }
 }
 
-/// A letter that was typed by mistake does not stand in the way of the key that answers.
+/// A letter that was typed by mistake does not stand in the way of the key that answers, whether it is taken back or waits.
 #[test]
 fn what_is_typed_at_a_question_can_be_taken_back() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let prompt = "[[ask Really?]] [[say Done it]]";
-    for taken_back in ["x\x7f", "xyes\x7f\x7f\x7f\x7f\x7f", "x never mind\x15"] {
+    for taken_back in ["x\x7f", "xyes\x7f\x7f\x7f\x7f\x7f", "x never mind\x15", "x"] {
         let mut terminal = Terminal::run(&home, 80, &["send", &id, prompt]);
         terminal.until(ASKED);
         terminal.type_in(taken_back);
+        terminal.until(TAKEN_BACK);
         terminal.type_in("y");
         let shown = terminal.exits(0);
         assert!(shown.contains("Done it"), "{taken_back:?}: {shown:?}");

@@ -122,9 +122,11 @@ fn pairs(conversation: &str, words: &[String]) -> Outcome<Vec<(String, String)>>
         _ => {
             let problem = Problem::new(Exit::Usage, format!("invalid setting: {}", one_line(word)));
             let is_key = KEYS.contains(&word.as_str());
-            Err(problem.hint(match words.get(at + 1).filter(|_| is_key) {
-                Some(value) => hint(word, value),
-                None => hint("title", word.trim_start_matches('=')),
+            Err(problem.hint(match words.get(at + 1) {
+                Some(value) if is_key => hint(word, value),
+                None if word == "title" => hint(word, "New title"),
+                None if is_key => hint(word, "default"),
+                _ => hint("title", word.trim_start_matches('=')),
             }))
         }
     };

@@ -141,7 +141,8 @@ async fn is_shown(
         return Ok(false);
     }
     let quiet = std::mem::take(&mut context.output.quiet);
-    let shown = Screen::new(context.output).question(&question.excerpt(look, ""));
+    let lines = [question.excerpt(look, ""), question.lasting()].concat();
+    let shown = Screen::new(context.output).question(&lines);
     context.output.quiet = quiet;
     shown.map(|()| true)
 }

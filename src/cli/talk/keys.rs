@@ -95,7 +95,8 @@ impl Person {
     }
 
     /// Waits for one of `keys` that nothing follows, `?`, Ctrl-D, or a word and Enter; none if the terminal cannot be read.
-    /// Never ready while it does not listen. Nothing typed is lost when the future is dropped.
+    /// A letter that is no key and that nothing follows does nothing. Never ready while it does not listen. Nothing typed is lost
+    /// when the future is dropped.
     pub(super) async fn answer(&mut self, keys: &str) -> Option<String> {
         if self.before.is_none() {
             return std::future::pending().await;
@@ -104,7 +105,13 @@ impl Person {
             let event = tokio::select! {
                 biased;
                 event = keyboard::next_event() => event.ok()?,
-                () = tokio::time::sleep_until(self.counts_at), if is_key(&self.word, keys) => return Some(self.take_word()),
+                () = tokio::time::sleep_until(self.counts_at), if is_one_letter(&self.word) => {
+                    if keys.contains(&self.word) {
+                        return Some(self.take_word());
+                    }
+                    self.take_back();
+                    continue;
+                }
             };
             let Some(key) = event.as_key_event() else {
                 continue;
@@ -152,10 +159,8 @@ impl Person {
     }
 }
 
-/// Whether the typed text is one of the keys.
-fn is_key(word: &str, keys: &str) -> bool {
-    let mut letters = word.chars();
-    letters.next().is_some_and(|first| keys.contains(first)) && letters.next().is_none()
+fn is_one_letter(word: &str) -> bool {
+    word.chars().count() == 1
 }
 
 /// Echoes to the terminal at once. If that fails, the user types without an echo.

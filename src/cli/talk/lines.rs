@@ -58,7 +58,7 @@ pub(super) enum Typed {
 }
 
 impl Lines {
-    /// Nothing was typed yet. Earlier lines can be had again where their file can be used.
+    /// An editor without text. It has the lines of earlier chats if their file can be used.
     pub(super) fn new(context: &mut Context<'_>) -> Outcome<Self> {
         let look = context.output.note_look;
         let (continued, is_typed) = (Continued::default(), Arc::default());

@@ -376,7 +376,7 @@ impl Question {
 
     /// What is asked, without what is too long; `how` follows the count of the lines that are not shown.
     pub(super) fn excerpt(&self, look: Look, how: &str) -> Vec<String> {
-        let mut lines = self.report(look);
+        let mut lines = self.asked(look);
         let hidden = self.hidden_lines();
         if hidden > 0 {
             lines.truncate(lines.len() - hidden);
@@ -414,6 +414,20 @@ impl Question {
 
     /// What is asked, for somebody who cannot answer here.
     pub(super) fn report(&self, look: Look) -> Vec<String> {
+        [self.asked(look), self.lasting()].concat()
+    }
+
+    /// What the answers mean that hold for more than this question, for a user who gives them as words.
+    pub(super) fn lasting(&self) -> Vec<String> {
+        let way = |(key, choice): &(char, Choice)| Some((choice.way_of(*key)?, choice.words()));
+        let ways = self.choices.iter().filter_map(way);
+        let lasting = ways.filter(|(way, _)| way.help.ends_with(':'));
+        lasting
+            .map(|(way, words)| format!("  {} means: {words}", way.words[0]))
+            .collect()
+    }
+
+    fn asked(&self, look: Look) -> Vec<String> {
         let subject = look.paint(ATTENTION, &format!("? {}", self.subject));
         [vec![subject], self.details.clone()].concat()
     }

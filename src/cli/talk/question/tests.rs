@@ -37,6 +37,16 @@ fn asked(tool_call: Value) -> Vec<String> {
         .collect()
 }
 
+/// A user who answers with a word sees what it means before.
+#[test]
+fn what_holds_for_later_questions_too_is_shown_in_the_words_of_the_agent() {
+    let told = super::lines(&permission(json!({})), "/home/u/src", &[]);
+    assert_eq!(
+        told.last().map(String::as_str),
+        Some("  always means: Yes, and don't ask again for rm")
+    );
+}
+
 /// The agent chooses the ids of its options, and a user pastes the command.
 #[test]
 fn an_option_is_one_word_in_the_command_that_answers() {
