@@ -103,8 +103,8 @@ pub(super) struct Output {
     pub(super) chat: Option<ConversationId>,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
-    /// Whether the last line of standard output has not ended yet.
-    line_is_open: bool,
+    /// How many line breaks standard output ends with. Two where nothing stands above that the next text would continue.
+    line_breaks: usize,
 }
 
 impl Output {
@@ -121,7 +121,7 @@ impl Output {
             chat: None,
             answers: Box::new(stdout),
             notes: Box::new(stderr),
-            line_is_open: false,
+            line_breaks: 2,
         }
     }
 
@@ -135,7 +135,11 @@ impl Output {
         if text.is_empty() {
             return Ok(());
         }
-        self.line_is_open = !text.ends_with('\n');
+        let line_breaks = text.len() - text.trim_end_matches('\n').len();
+        self.line_breaks = match line_breaks == text.len() {
+            true => self.line_breaks + line_breaks,
+            false => line_breaks,
+        };
         self.answers
             .write_all(text.as_bytes())
             .and_then(|()| self.answers.flush())
@@ -187,6 +191,7 @@ impl Output {
         // A file gets what was asked for byte for byte; on a terminal both streams share the line.
         if self.look.columns.is_some() {
             self.end_line()?;
+            self.line_breaks = 2;
         }
         self.notes
             .write_all(format!("{text}\n").as_bytes())
@@ -213,11 +218,12 @@ impl Output {
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
     pub(super) fn end_line(&mut self) -> Outcome {
-        if self.line_is_open {
-            self.text("\n")
-        } else {
-            Ok(())
-        }
+        self.text(&"\n".repeat(1_usize.saturating_sub(self.line_breaks)))
+    }
+
+    /// Ends the paragraph of standard output with an empty line. After a line on the same terminal it has ended.
+    pub(super) fn end_paragraph(&mut self) -> Outcome {
+        self.text(&"\n".repeat(2_usize.saturating_sub(self.line_breaks)))
     }
 
     /// Tells a problem on standard error: as one line of JSON where JSON was asked for, else in words. One that cannot

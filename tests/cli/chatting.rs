@@ -47,6 +47,21 @@ fn a_chat_shows_markdown_and_tool_calls() {
     assert_eq!(super::text(&piped.stderr), "✓ Read  Read ran\n");
 }
 
+/// An empty line stands between messages, unless a line about a tool does.
+#[test]
+fn messages_are_paragraphs() {
+    let stub = Stub::start();
+    let piped = super::run(&stub.home(), &["send", ID, "messages"]);
+    super::check(&piped, 0, "hi\n\n**Warning:** slow\n\ndone\n\nbye\n");
+    let mut command = sessionctl(&stub.home(), &["send", ID, "messages"]);
+    let shown = Terminal::of(80, command.env("NO_COLOR", "1")).exits(0);
+    let mut screen = Screen::new(80);
+    screen.take(shown.as_bytes());
+    let seen = screen.text();
+    let expected = "hi\n\nWarning: slow\n✓ Read a.rs\ndone\n\nbye";
+    assert!(seen.contains(expected), "{seen}");
+}
+
 #[test]
 fn a_chat_takes_prompts_and_commands() {
     let home = Home::new();
@@ -119,7 +134,7 @@ fn an_unknown_command_is_never_sent() {
     terminal.exits(0);
 }
 
-/// So is one that other programs have. The agent's own are sent to it.
+/// Commands of other programs are not sent either. The agent's own are.
 #[test]
 fn a_mistyped_command_is_answered_with_the_one_that_was_meant() {
     let stub = Stub::start();
@@ -475,7 +490,7 @@ fn ctrl_c_cancels_the_turn_and_a_second_one_leaves() {
     terminal.exits(0);
 }
 
-/// What is undone here is said at once: a turn that a limit ended, and what a reset cancels.
+/// `chat` reports a turn that a limit ended, and `reset` what it cancels.
 #[test]
 fn a_chat_says_that_its_last_turn_was_interrupted() {
     let home = Home::new();

@@ -479,6 +479,17 @@ async fn prompt(shared: &Shared, params: &Value) -> Answer {
             shared.released.notified().await;
             stop_reason = "cancelled";
         }
+        // The second is the agent's own, and the third comes after a tool.
+        "messages" => {
+            let call = json!({"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read a.rs",
+                "status": "completed"});
+            shared.emit(&update_of(&json!("msg-1"), "h"));
+            shared.emit(&update_of(&json!("msg-1"), "i"));
+            shared.emit(&update("**Warning:** slow"));
+            shared.emit(&json!({"type": "update", "turnId": "turn-1", "update": call}));
+            shared.emit(&update_of(&json!("msg-2"), "done\n\n"));
+            shared.emit(&update_of(&json!("msg-3"), "bye"));
+        }
         "work" => {
             let call = json!({"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Run the tests",
                 "status": "in_progress"});
@@ -527,8 +538,13 @@ fn turn_ended(upstream: &str) -> Value {
 }
 
 fn update(text: &str) -> Value {
+    update_of(&Value::Null, text)
+}
+
+/// A part of a message.
+fn update_of(message: &Value, text: &str) -> Value {
     json!({"type": "update", "turnId": "turn-1", "update": {"sessionUpdate": "agent_message_chunk",
-        "content": {"type": "text", "text": text}}})
+        "messageId": message, "content": {"type": "text", "text": text}}})
 }
 
 fn notification(event: &Value) -> String {

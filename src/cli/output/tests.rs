@@ -45,7 +45,7 @@ impl io::Write for Closed {
 
 fn output(answers: impl io::Write + Send + 'static, notes: impl io::Write + Send + 'static) -> Output {
     Output {
-        line_is_open: false,
+        line_breaks: 2,
         look: Look::default(),
         note_look: Look::default(),
         json: false,

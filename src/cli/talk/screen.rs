@@ -34,6 +34,8 @@ pub(super) struct Screen<'a> {
     pub(super) output: &'a mut Output,
     /// The answer, where it is shown as Markdown.
     markdown: Option<Markdown>,
+    /// The `messageId` of the last chunk of this turn's answer, null if it had none.
+    message: Option<Value>,
     /// The thoughts' line that has not ended yet.
     thought: String,
     tools: BTreeMap<String, ToolCall>,
@@ -53,6 +55,7 @@ impl<'a> Screen<'a> {
         let look = output.look;
         Self {
             markdown: look.columns.map(|_| Markdown::new(look)),
+            message: None,
             thought: String::new(),
             tools: BTreeMap::new(),
             plan: String::new(),
@@ -204,6 +207,7 @@ impl<'a> Screen<'a> {
             }
         }
         self.plan.clear();
+        self.message = None;
         Ok(())
     }
 
@@ -224,6 +228,15 @@ impl<'a> Screen<'a> {
         let end = (end..=self.said.len()).find(|end| self.said.is_char_boundary(*end));
         self.said.drain(..end.unwrap_or_default());
         self.end_thoughts()?;
+        let message = &update["messageId"];
+        if self
+            .message
+            .replace(message.clone())
+            .is_some_and(|last| last != *message)
+        {
+            self.end_answer()?;
+            self.write(Output::end_paragraph)?;
+        }
         let Some(markdown) = &mut self.markdown else {
             return self.write(|output| output.text(&text));
         };
