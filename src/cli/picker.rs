@@ -15,6 +15,7 @@ use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlt
 use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
 use unicode_width::UnicodeWidthStr;
 
+use super::commands::lifecycle::way_back;
 use super::commands::make::new_here;
 use super::commands::{Context, list, turns};
 use super::connect::Daemon;
@@ -25,7 +26,6 @@ use super::past::Teller;
 use super::problem::{Outcome, Problem};
 use super::signals::{self, IS_FULL_SCREEN};
 use super::words;
-use crate::paths::shell_word;
 
 /// How many conversations are listed. The daemon searches the titles, folders and agents of the others.
 const LISTED: usize = 1_000;
@@ -171,6 +171,14 @@ async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
             _ => typed.push_back(key),
         }
     }
+}
+
+/// Deletes a conversation and keeps its transcripts; returns the sentence that says so.
+async fn delete(daemon: &Daemon, one: &Conversation) -> Outcome<String> {
+    let links = daemon.call(method::Chain::of(one.id)).await?.links;
+    daemon.call(method::Delete::of(one.id)).await?;
+    let way_back = way_back(daemon, one, &links).await;
+    Ok(format!("Deleted {}{way_back}", words::name(one)))
 }
 
 impl Picker<'_> {
@@ -338,12 +346,9 @@ impl Picker<'_> {
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
                 })
             }
-            Action::Delete => daemon.call(method::Delete::of(one.id)).await.map(|_| {
-                self.message = format!("Deleted {}; its transcripts are kept", words::name(&one));
-                let again = one.head.map(|head| shell_word(&one_line(head.as_str())));
-                let again = again.map(|head| format!(". Continue from them: sessionctl adopt {head}"));
-                self.notes
-                    .push(format!("{}{}", self.message, again.unwrap_or_default()));
+            Action::Delete => delete(daemon, &one).await.map(|deleted| {
+                self.message.clone_from(&deleted);
+                self.notes.push(deleted);
                 self.all.retain(|other| other.id != one.id);
             }),
         };

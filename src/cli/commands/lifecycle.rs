@@ -127,8 +127,8 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     }
 }
 
-/// How to continue from what was said in a deleted conversation, as the end of a sentence.
-async fn way_back(daemon: &Daemon, conversation: &Conversation, links: &[Link]) -> String {
+/// How to continue from what was said in a deleted conversation with these links, as the end of a sentence.
+pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversation, links: &[Link]) -> String {
     for link in links.iter().rev() {
         // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
         if link.written || link.carried_turns > 0 && has_transcript(daemon, link).await {
@@ -153,7 +153,7 @@ async fn way_back(daemon: &Daemon, conversation: &Conversation, links: &[Link]) 
     )
 }
 
-/// Whether the agent has a transcript of a session; not if that cannot be found out.
+/// Whether the agent has a transcript of a session. False also if the daemon cannot list the transcripts.
 async fn has_transcript(daemon: &Daemon, link: &Link) -> bool {
     let list = method::ListTranscripts {
         agent: Some(link.agent.clone()),
