@@ -227,7 +227,7 @@ fn holds_all(dialect: &dyn Dialect, folder: &Folder<'_>, there: &[PathBuf]) -> R
     other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
-/// Writes the text of a copy, of which so many bytes count, with other folders in its records. It becomes the file at `path`.
+/// Writes the text of a copy, which has at least this many bytes, with other folders in its records if the file has records.
 ///
 /// # Errors
 /// [`TranscriptError::Io`], also if the copy is damaged.

@@ -46,9 +46,9 @@ struct Node {
     below: Vec<Node>,
 }
 
-/// What becomes of a part of a line if the terminal is too narrow.
+/// How a part of a line gives way where the terminal is too narrow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum Fit {
     /// It stays whole.
     Whole,
     /// It loses its middle.
@@ -59,33 +59,33 @@ enum Room {
 
 /// The parts of a line with their styles.
 struct Line {
-    parts: Vec<(Cell, Room)>,
+    parts: Vec<(Cell, Fit)>,
 }
 
 impl Line {
     /// The line in this many columns, after so many that are taken.
     fn shown(&self, taken: usize, look: Look) -> String {
         let columns = look.columns.unwrap_or(usize::MAX);
-        let mut parts: Vec<&(Cell, Room)> = self.parts.iter().collect();
-        let width = |parts: &[&(Cell, Room)], most: usize| {
-            let widths = parts.iter().map(|((text, _), room)| match room {
-                Room::Cut => text.width().min(most),
+        let mut parts: Vec<&(Cell, Fit)> = self.parts.iter().collect();
+        let width = |parts: &[&(Cell, Fit)], most: usize| {
+            let widths = parts.iter().map(|((text, _), fit)| match fit {
+                Fit::Cut => text.width().min(most),
                 _ => text.width(),
             });
             taken + widths.sum::<usize>()
         };
-        let left_out = |(_, room): &&(Cell, Room)| match room {
-            Room::LeftOut(order) => Some(*order),
+        let left_out = |(_, fit): &&(Cell, Fit)| match fit {
+            Fit::LeftOut(order) => Some(*order),
             _ => None,
         };
         while width(&parts, ENOUGH_COLUMNS) > columns
             && let Some(first) = parts.iter().filter_map(left_out).min()
         {
-            parts.retain(|(_, room)| *room != Room::LeftOut(first));
+            parts.retain(|(_, fit)| *fit != Fit::LeftOut(first));
         }
         let room = columns.saturating_sub(width(&parts, 0)).max(LEAST_COLUMNS);
         let parts = parts.iter().map(|((text, style), how)| {
-            let width = if *how == Room::Cut { room } else { usize::MAX };
+            let width = if *how == Fit::Cut { room } else { usize::MAX };
             look.paint(*style, &cut_middle(text, width, look))
         });
         parts.collect()
@@ -165,12 +165,12 @@ impl Picture<'_> {
             false => "",
         };
         let parts = [
-            ((words::short_id(conversation.id), STRONG), Room::Whole),
-            (plain(title), Room::Cut),
-            (dim(" ("), Room::Whole),
-            (dim(agent), Room::LeftOut(0)),
-            (dim(format!("{state}{at})")), Room::Whole),
-            ((mark.to_owned(), ATTENTION), Room::Whole),
+            ((words::short_id(conversation.id), STRONG), Fit::Whole),
+            (plain(title), Fit::Cut),
+            (dim(" ("), Fit::Whole),
+            (dim(agent), Fit::LeftOut(0)),
+            (dim(format!("{state}{at})")), Fit::Whole),
+            ((mark.to_owned(), ATTENTION), Fit::Whole),
         ];
         let line = Line { parts: parts.into() };
         Node { line, below }
@@ -224,7 +224,7 @@ impl Picture<'_> {
                 [(false, _), ..] => {
                     let earlier = words::count(run.len() as u64, "earlier turn", "earlier turns");
                     let line = format!("{} {earlier}", self.look.sign("…", "..."));
-                    lines.push(vec![(dim(line), Room::Whole)]);
+                    lines.push(vec![(dim(line), Fit::Whole)]);
                 }
                 _ => lines.extend(run.iter().map(|(_, step)| self.turn(step))),
             }
@@ -236,14 +236,14 @@ impl Picture<'_> {
         lines.into_iter().map(node).collect()
     }
 
-    fn turn(&self, step: &Checkpoint) -> Vec<(Cell, Room)> {
+    fn turn(&self, step: &Checkpoint) -> Vec<(Cell, Fit)> {
         let prompt = match one_line(&step.prompt) {
             // A picture has no text.
             empty if empty.is_empty() => "[no text]".to_owned(),
             prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),
         };
         let number = format!("turn {} ", step.step);
-        vec![(dim(number), Room::Whole), (dim(prompt), Room::Cut)]
+        vec![(dim(number), Fit::Whole), (dim(prompt), Fit::Cut)]
     }
 
     fn session(&self, member: &Member, session: &Session) -> Line {
@@ -270,8 +270,8 @@ impl Picture<'_> {
             ),
             false => (self.look.sign("○", "o"), Style::new(), ""),
         };
-        let whole = |cell| (cell, Room::Whole);
-        let mut parts: Vec<(Cell, Room)> = vec![
+        let whole = |cell| (cell, Fit::Whole);
+        let mut parts: Vec<(Cell, Fit)> = vec![
             whole((format!("{sign} "), style)),
             whole(dim(format!("{} ", words::short(id.as_str())))),
         ];
@@ -279,10 +279,10 @@ impl Picture<'_> {
         parts.extend(origin.into_iter().map(|(about, text)| match about {
             About::Reason => whole(plain(text)),
             // The turns below say it, or `chain` does.
-            About::History => (plain(format!(", {text}")), Room::LeftOut(0)),
-            About::Cause => (plain(format!(", {text}")), Room::LeftOut(1)),
-            About::Turns => (plain(format!(", {text}")), Room::LeftOut(2)),
-            About::From => (plain(format!(", {text}")), Room::LeftOut(3)),
+            About::History => (plain(format!(", {text}")), Fit::LeftOut(0)),
+            About::Cause => (plain(format!(", {text}")), Fit::LeftOut(1)),
+            About::Turns => (plain(format!(", {text}")), Fit::LeftOut(2)),
+            About::From => (plain(format!(", {text}")), Fit::LeftOut(3)),
             About::Fidelity => whole(plain(format!(", {text}"))),
         }));
         parts.push(whole(plain(mark)));

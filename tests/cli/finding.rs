@@ -529,6 +529,8 @@ fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
 fn what_is_shown_of_a_conversation_fits_the_terminal() {
     let (home, [_, id, _]) = home();
     home.said(&["send", &id, "[[tool read {\"path\":\"a.rs\"}]] [[say Done.]]"]);
+    let title = "A title of many words ".repeat(10);
+    home.said(&["new", "--title", &title]);
     for columns in [80, 200] {
         let lines = shown(&home, columns, &["show", &id]);
         let names: Vec<&str> = lines
@@ -540,6 +542,11 @@ fn what_is_shown_of_a_conversation_fits_the_terminal() {
             [
                 "id", "title", "state", "agent", "folder", "model", "mode", "session", "changed", "created"
             ]
+        );
+        let named = shown(&home, columns, &["chain", &title[..20]]);
+        assert!(
+            named[0].starts_with("→ ") && named[0].width() <= columns.into(),
+            "{named:?}"
         );
         let tree = shown(&home, columns, &["tree", &id]);
         check_seen(&format!("tree at {columns} columns"), &tree.join("\n"));
@@ -566,7 +573,7 @@ fn a_narrow_tree_keeps_ids_states_and_turns_whole() {
         "Deploy the billing service to staging and check the alerts",
     ]);
     home.said(&["send", &id, "one"]);
-    home.said(&["send", &id, "[[lose]] two"]);
+    home.said(&["send", &id, "[[forget]] two"]);
     home.said(&["send", &id, "three"]);
     home.said(&["edit", &id, "another three"]);
     home.said(&["undo", &id]);

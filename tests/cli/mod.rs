@@ -425,7 +425,7 @@ fn a_prompt_without_a_conversation_is_told_what_to_write() {
     }
 }
 
-/// Such as with the `.` of the call before.
+/// `--new` and a conversation contradict each other, so nothing is sent.
 #[test]
 fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
     let home = home::Home::new();
@@ -441,6 +441,15 @@ fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
     let [here, new] = commands(&told).try_into().unwrap();
     assert_eq!(home.said_pasted(new), "echo: hi there");
     assert_eq!(home.said_pasted(here), "echo: hi there");
+
+    // By its id the same; what only looks like one is text.
+    let id = &home.said(&["new"])[..8];
+    let told = home.printed(&["send", id, "--new", "hi", "there"], 2);
+    assert_eq!(home.said_pasted(commands(&told)[0]), "echo: hi there");
+    assert_eq!(
+        home.said(&["send", "--new", "facade", "colours"]),
+        "echo: facade colours"
+    );
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn a_key_answers_a_question_and_others_do_nothing() {
     }
 }
 
-/// A letter that was typed by mistake does not stand in the way of the key that answers, whether it is taken back or waits.
+/// A letter that was typed by mistake does not stand in the way of the key that answers, whether the user takes it back or waits.
 #[test]
 fn what_is_typed_at_a_question_can_be_taken_back() {
     let home = Home::new();

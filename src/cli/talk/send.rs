@@ -62,8 +62,11 @@ pub(in crate::cli) struct Send {
 
 /// Sends a prompt and follows the turn to its end.
 pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
-    if options.new && options.target.name() == Some(HERE) {
-        return Err(new_and_here(&options));
+    if options.new
+        && let Some(named) = options.target.name()
+        && names_one(context, named).await?
+    {
+        return Err(new_and_named(&options, named));
     }
     let (name, text): (_, Vec<String>) = match options.new {
         true => (
@@ -143,16 +146,29 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     finish(&talk, ended?.as_ref())
 }
 
-/// The problem of `send --new . TEXT`: the words name two conversations.
-fn new_and_here(options: &Send) -> Problem {
-    let problem = Problem::new(
-        Exit::Usage,
-        "--new starts a new conversation, and . means the one that was last used here",
-    );
+/// Whether the first word after `--new` names a conversation: `.`, or an id that only a conversation has.
+async fn names_one(context: &Context<'_>, word: &str) -> Outcome<bool> {
+    if word == HERE || !is_id(word) {
+        return Ok(word == HERE);
+    }
+    match context.reach.find().await? {
+        Some(daemon) => Ok(select::look_up(&daemon, word).await.is_ok()),
+        None => Ok(false),
+    }
+}
+
+/// The problem of `send --new CONV TEXT`: the words name two conversations.
+fn new_and_named(options: &Send, named: &str) -> Problem {
+    let (means, word) = match named {
+        HERE => (". means the one that was last used here".to_owned(), "the ."),
+        id => (format!("{id} is the id of another"), id),
+    };
+    let message = format!("--new starts a new conversation, and {means}");
+    let problem = Problem::new(Exit::Usage, message);
     let is_whole = options.file.is_empty() && !options.text.iter().any(|word| word == "-");
     problem.hint(match options.text.join(" ") {
-        text if is_whole && !text.is_empty() => as_prompt(&text),
-        _ => "leave out --new or the .".to_owned(),
+        text if is_whole && !text.is_empty() => as_prompt(named, &text),
+        _ => format!("leave out --new or {word}"),
     })
 }
 
@@ -180,7 +196,7 @@ async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
         Err(unknown) if unknown.exit == Exit::NotFound && !is_id(given) => {
             let shown = cut(&one_line(given), SHOWN_COLUMNS, Look::default());
             let message = format!("no prompt was given: \"{shown}\" was taken as the conversation");
-            Problem::new(Exit::Usage, message).hint(as_prompt(given))
+            Problem::new(Exit::Usage, message).hint(as_prompt(HERE, given))
         }
         Err(unknown) if unknown.message.is_some() => unknown,
         Err(_) => problem.hint(to_send(given)),
@@ -194,23 +210,27 @@ fn not_named(problem: Problem, first: &str, rest: &str) -> Problem {
             let prompt = format!("{first} {rest}");
             problem.hint(format!(
                 "the first word names the conversation; {}",
-                as_prompt(prompt.trim_end())
+                as_prompt(HERE, prompt.trim_end())
             ))
         }
         _ => problem,
     }
 }
 
-/// The commands that send a prompt.
-fn as_prompt(prompt: &str) -> String {
+/// The commands that send a prompt, to this conversation or to a new one.
+fn as_prompt(conversation: &str, prompt: &str) -> String {
     let is_short = prompt.len() <= SHOWN_PROMPT_BYTES && !prompt.contains(char::is_control);
     let prompt = if is_short {
         shell_word(prompt)
     } else {
         "-".to_owned()
     };
+    let place = match conversation {
+        HERE => "the conversation last used here",
+        id => id,
+    };
     format!(
-        "to the conversation last used here: sessionctl send . {prompt}; to a new one: sessionctl send --new {prompt}"
+        "to {place}: sessionctl send {conversation} {prompt}; to a new one: sessionctl send --new {prompt}"
     )
 }
 

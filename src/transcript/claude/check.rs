@@ -3,7 +3,7 @@
 //! One pass over the bytes, in the memory of an index and however long the lines are; changes nothing. What a resume
 //! makes of damage was seen with Claude Code 2.1.316: a record whose parent is not there is joined to the one that
 //! stands before it in the file, unless the agent noted a place (`last-prompt`) that the parents do not lead to: then it
-//! goes on from that place. A record without a parent starts a new history. No final newline, blank lines, a
+//! continues from that place. A record without a parent starts a new history. No final newline, blank lines, a
 //! byte order mark, carriage returns, NUL bytes at the end and bytes that are not UTF-8 are harmless and are not told;
 //! neither are a tool's result that stands there twice, of which the model is sent one, and records without a uuid,
 //! whatever they are: they are notes of the agent's own, of which each version has others. Pure; whether a file beside

@@ -386,7 +386,7 @@ impl Index {
     }
 
     /// The last message of the place that the agent noted last, and the way back from the newest message, where that does
-    /// not lead there: a resume goes on from that place then, as Claude Code was seen to do (2.1.316), whether the parents
+    /// not lead there: a resume then continues from that place, as Claude Code was seen to do (2.1.316), whether the parents
     /// break off or another branch is newer.
     fn marked_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
         let LeafHint::At(mark) = &self.leaf_hint else {

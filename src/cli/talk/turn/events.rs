@@ -1,6 +1,6 @@
 //! What the events of a conversation change in the view of it, and how each is shown.
 //!
-//! It decides which events belong to the followed turn, and what is said about the others. It must not wait for events: the loop
+//! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the loop
 //! in `turn` does.
 
 use bridge_protocol::conversation::Conversation;
