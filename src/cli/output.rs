@@ -12,6 +12,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::raw::RawJson;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::advice::Advice;
 use super::problem::{Outcome, Problem};
 use super::table::Table;
 use super::words;
@@ -99,8 +100,8 @@ pub(super) struct Output {
     pub(super) json: bool,
     /// Whether only results and errors are printed.
     pub(super) quiet: bool,
-    /// The conversation that is talked in: advice about it names the chat's own commands.
-    pub(super) chat: Option<ConversationId>,
+    /// Whether the user is in a chat: advice names its commands.
+    pub(super) in_chat: bool,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
     /// How many line breaks standard output ends with. Two where nothing stands above that the next text would continue.
@@ -118,7 +119,7 @@ impl Output {
             note_look: Look::of(&stderr, unicode),
             json,
             quiet: false,
-            chat: None,
+            in_chat: false,
             answers: Box::new(stdout),
             notes: Box::new(stderr),
             line_breaks: 2,
@@ -175,11 +176,6 @@ impl Output {
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
-        self.quote(&self.advice(text))
-    }
-
-    /// The same of words that are not this program's: a command in them stays as it is.
-    pub(super) fn quote(&mut self, text: &str) -> Outcome {
         self.note_verbatim(&self.note_look.in_lines(text, 0))
     }
 
@@ -210,10 +206,9 @@ impl Output {
         self.note(&format!("{word} {text}"))
     }
 
-    /// The text with the commands of a chat in place of those of a shell, where there are such.
-    pub(super) fn advice(&self, text: &str) -> String {
-        self.chat
-            .map_or_else(|| text.to_owned(), |id| words::in_chat(text, id))
+    /// Advice about this conversation.
+    pub(super) fn advice(&self, id: ConversationId) -> Advice {
+        Advice::new(words::short_id(id), self.in_chat)
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -244,8 +239,8 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            let hint = self.advice(&one_line(hint));
-            let shell = match self.chat.is_some() && hint.contains("sessionctl ") {
+            let hint = one_line(hint);
+            let shell = match self.in_chat && hint.contains("sessionctl ") {
                 true => "in a shell: ",
                 false => "",
             };

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::advice::{Advice, Call};
 use super::exit::Exit;
 use super::words;
 use crate::paths::ownership::Untrusted;
@@ -149,11 +150,10 @@ impl Problem {
     }
 
     /// The same problem, whose cause is that this conversation has no turns.
-    pub(super) fn for_lack_of_turns(self, conversation: &str) -> Self {
-        self.message(format!("conversation {conversation} has no turns yet"))
-            .hint(format!(
-                "send the first prompt: sessionctl send {conversation} 'Hello'"
-            ))
+    pub(super) fn for_lack_of_turns(self, advice: &Advice) -> Self {
+        let send = advice.command(Call::Send("Hello"));
+        self.message(format!("conversation {} has no turns yet", advice.conversation))
+            .hint(format!("send the first prompt: {send}"))
     }
 
     /// The same, with another code.

@@ -74,29 +74,6 @@ pub(super) fn own_prompt(prompt: &str) -> Option<String> {
     Some(format!("[{mark}] {prompt}"))
 }
 
-/// Calls of the program about a conversation, and what is typed in a chat for them.
-const CHAT_COMMANDS: [(&str, &str); 10] = [
-    ("undo ID", "/undo"),
-    ("continue ID", "/continue"),
-    ("history ID", "/history"),
-    ("checkpoints ID", "/rewind"),
-    ("fork ID --at", "/fork"),
-    ("answer ID", "/answer"),
-    ("set ID model=", "/model "),
-    ("set ID mode=", "/mode "),
-    ("send ID 'Continue'", "Continue"),
-    ("send ID 'Hello'", "Hello"),
-];
-
-/// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
-pub(super) fn in_chat(text: &str, id: ConversationId) -> String {
-    let short = short_id(id);
-    let said = text.replace(&id.to_string(), &short);
-    CHAT_COMMANDS.iter().fold(said, |said, (call, typed)| {
-        said.replace(&format!("sessionctl {}", call.replace("ID", &short)), typed)
-    })
-}
-
 /// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
 pub(super) fn fork_title(title: &str) -> Option<String> {
     let title = title.trim();

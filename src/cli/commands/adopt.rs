@@ -251,10 +251,13 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
     checked.map_err(|problem| match (problem, conversation) {
         // Its transcript, since the conversation was found.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
-            let id = words::short_id(found.id);
+            let advice = context.output.advice(found.id);
             match found.head {
-                None => problem.for_lack_of_turns(&id),
-                Some(_) => problem.hint(format!("restore what can be restored: sessionctl resume {id}")),
+                None => problem.for_lack_of_turns(&advice),
+                Some(_) => problem.hint(format!(
+                    "restore what can be restored: sessionctl resume {}",
+                    advice.conversation
+                )),
             }
         }
         (problem, _) => match (problem.kind(), session) {

@@ -43,7 +43,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
     for interrupt in &conversation.interrupts {
         let lines = question::lines(interrupt, &conversation.cwd, &updates);
         context.output.verbatim(&lines.join("\n"))?;
-        let how = question::command(&words::short_id(conversation.id), interrupt);
+        let how = question::command(&context.output.advice(conversation.id), interrupt);
         let line = look.paint(ATTENTION, &format!("  {how}"));
         context.output.line(&line)?;
     }

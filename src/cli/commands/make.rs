@@ -285,7 +285,7 @@ pub(in crate::cli) async fn branched(
     call: method::Fork,
 ) -> Outcome<ForkAnswer> {
     let place = match at {
-        Some(at) => Some(place(daemon, &source.id.into(), at).await?),
+        Some(at) => Some(place(context.output, daemon, source.id, at).await?),
         None => None,
     };
     let title = match call.in_place {
@@ -299,5 +299,5 @@ pub(in crate::cli) async fn branched(
         ..call
     };
     let answer = context.ask(daemon, call).await;
-    answer.map_err(|problem| not_branched(problem, source, at))
+    answer.map_err(|problem| not_branched(context.output, problem, source, at))
 }

@@ -11,6 +11,7 @@ use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 
 use super::{Context, count, pages};
+use crate::cli::advice::{Advice, Call};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
@@ -67,7 +68,8 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
             prompt,
         ]);
     }
-    context.output.table(&table, &no_turns(conversation.id))?;
+    let no_turns = no_turns(&context.output.advice(conversation.id));
+    context.output.table(&table, &no_turns)?;
     seen.report(context).map(|()| Exit::Done)
 }
 
@@ -125,14 +127,14 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     if let Some(pager) = pager {
         pager.end();
     }
+    let advice = context.output.advice(id);
     if shown?.0.is_empty() {
-        context.output.note(&no_turns(id))?;
+        context.output.note(&no_turns(&advice))?;
     }
     if is_cut {
-        let id = words::short_id(id);
-        context.output.note(&format!(
-            "earlier messages are not shown; to see all: sessionctl history {id}"
-        ))?;
+        let all = advice.command(Call::History);
+        let line = format!("earlier messages are not shown; to see all: {all}");
+        context.output.note(&line)?;
     }
     seen.report(context).map(|()| Exit::Done)
 }
@@ -197,9 +199,9 @@ async fn turns_by(
 }
 
 /// Printed if a conversation has no history.
-fn no_turns(id: ConversationId) -> String {
-    let id = words::short_id(id);
-    format!("no turns yet; send the first prompt: sessionctl send {id} 'Hello'")
+fn no_turns(advice: &Advice) -> String {
+    let send = advice.command(Call::Send("Hello"));
+    format!("no turns yet; send the first prompt: {send}")
 }
 
 /// What the pages of a history say about what they lack.

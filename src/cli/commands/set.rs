@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Context;
+use crate::cli::advice::Call;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -170,10 +171,9 @@ async fn change(
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
             return Err(match offers(&problem, &keys) {
                 Some(Offers { each, key, first }) => {
-                    let named = words::short_id(conversation.id);
-                    problem.hint(format!(
-                        "{each}; it can be changed at any time: sessionctl set {named} {key}={first}"
-                    ))
+                    let set = context.output.advice(conversation.id);
+                    let set = set.command(Call::Set(&key, &first));
+                    problem.hint(format!("{each}; it can be changed at any time: {set}"))
                 }
                 None => problem,
             });

@@ -157,7 +157,7 @@ impl Room {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
-        context.output.chat = Some(conversation.id);
+        context.output.in_chat = true;
         let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
@@ -203,8 +203,6 @@ impl Room {
         self.daemon = talk.daemon();
         if talk.has_left {
             drop(talk);
-            // What comes next is typed in a shell.
-            context.output.chat = None;
             if let Err(Problem { message, hint, .. }) = ended {
                 let said: Vec<String> = message.into_iter().chain(hint).collect();
                 context.output.aside(&said.join(": "))?;
@@ -212,7 +210,7 @@ impl Room {
             return Err(leaving());
         }
         let ended = ended.map_err(|problem| match continues {
-            true => refused(problem, &self.conversation),
+            true => refused(talk.screen.output, problem, &self.conversation),
             false => problem,
         })?;
         if replaced(&mut talk)? {
@@ -360,12 +358,12 @@ impl Room {
             Ok(_) => (first, others.trim()),
             Err(_) => ("-1", rest),
         };
-        let conversation = self.conversation.id.into();
-        let at = until_ctrl_c(place(&self.daemon, &conversation, turn)).await?;
+        let id = self.conversation.id;
+        let at = until_ctrl_c(place(context.output, &self.daemon, id, turn)).await?;
         if !text.is_empty() {
             return self.replace(context, at, text).await;
         }
-        let opened = until_ctrl_c(opened(context, &self.daemon, &conversation, &at)).await;
+        let opened = until_ctrl_c(opened(context, &self.daemon, &id.into(), &at)).await;
         let opened = opened.map_err(|problem| match problem.exit {
             Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
             _ => problem,

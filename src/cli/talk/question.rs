@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
+use crate::cli::advice::{Advice, Call};
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
 use crate::cli::words;
 use crate::paths::shell_word;
@@ -591,7 +592,7 @@ pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJ
 }
 
 /// The command that answers a question.
-pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> String {
+pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String {
     let id = one_line(interrupt.id.as_str());
     let words: Vec<String> = keyed(interrupt)
         .iter()
@@ -601,18 +602,13 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
             None => shell_word(&one_line(&choice.option_id)),
         })
         .collect();
-    let word = match words.split_first() {
-        None => {
-            let decline = "'{\"action\":\"decline\"}'";
-            return format!("answer it: sessionctl answer {conversation} {decline} --question {id}");
-        }
-        Some((first, _)) => first,
+    let (choice, word) = match words.as_slice() {
+        [] => (String::new(), "'{\"action\":\"decline\"}'"),
+        [only] => (String::new(), only.as_str()),
+        [first, ..] => (format!(" ({})", words.join(", ")), first.as_str()),
     };
-    let choice = match words.len() {
-        1 => String::new(),
-        _ => format!(" ({})", words.join(", ")),
-    };
-    format!("answer it{choice}: sessionctl answer {conversation} {word} --question {id}")
+    let answer = advice.command(Call::Answer(&format!("{word} --question {id}")));
+    format!("answer it{choice}: {answer}")
 }
 
 /// The kind of answer that a word names.

@@ -131,9 +131,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
         // The turn that runs waits for this.
-        (Some(ErrorKind::Busy), Some(asked), _) => {
-            problem.hint(question::command(&words::short_id(conversation.id), asked))
-        }
+        (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&talk.advice(), asked)),
         (Some(ErrorKind::Busy), None, hint) if !options.queue => {
             let wait = "repeat the command with --queue to wait for a running turn";
             let hint = hint

@@ -25,6 +25,7 @@ use uuid::Uuid;
 use self::questions::Asked;
 use super::keys::Person;
 use super::screen::Screen;
+use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
@@ -243,6 +244,11 @@ impl<'a> Talk<'a> {
     /// The connection.
     pub(super) fn daemon(&self) -> Rc<Daemon> {
         Rc::clone(&self.daemon)
+    }
+
+    /// Advice about the conversation.
+    pub(super) fn advice(&self) -> Advice {
+        self.screen.output.advice(self.id)
     }
 
     /// Whether questions can be asked here.
@@ -464,9 +470,15 @@ impl<'a> Talk<'a> {
         Ok(ended)
     }
 
+    /// The user leaves before the end, also a chat: the next command is typed in a shell.
+    fn leave(&mut self) {
+        self.has_left = true;
+        self.screen.output.in_chat = false;
+    }
+
     /// The problem of a user who does not wait for the end.
     fn left(&mut self) -> Problem {
-        self.has_left = true;
+        self.leave();
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
@@ -482,7 +494,7 @@ impl<'a> Talk<'a> {
 
     /// The problem of a user who leaves before it is known whether the turn runs.
     fn stopped_waiting(&mut self) -> Problem {
-        self.has_left = true;
+        self.leave();
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped waiting for the daemon")
             .hint(format!("see what became of it: sessionctl attach {id}"))
@@ -526,16 +538,19 @@ impl<'a> Talk<'a> {
 
     /// The problem of a turn that did not simply end well.
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
-        let id = words::short_id(self.id);
+        let advice = self.advice();
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
-        let problem = failure::problem_of(turn, &id, is_said, &Clock::here())?;
+        let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
         Some(match self.was_refused {
             true => Problem::new(
                 problem.exit,
                 "the turn was interrupted, and its question was refused",
             )
-            .hint(format!("send the next prompt: sessionctl send {id} 'Continue'")),
+            .hint(format!(
+                "send the next prompt: {}",
+                advice.command(Call::Send("Continue"))
+            )),
             false => problem,
         })
     }

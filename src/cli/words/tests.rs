@@ -8,8 +8,7 @@ use jiff::tz::{Offset, TimeZone};
 use serde_json::json;
 
 use super::{
-    Clock, branch, cause, fork_title, in_chat, left_by_undo, names, path, resumed, short, size,
-    telling_apart, wire,
+    Clock, branch, cause, fork_title, left_by_undo, names, path, resumed, short, size, telling_apart, wire,
 };
 use crate::cli::output::Look;
 
@@ -270,50 +269,6 @@ fn a_fork_is_told_from_its_parent_by_its_title() {
         assert_eq!(fork_title(title).as_deref(), fork, "{title}");
     }
     assert_eq!(fork_title(&"x".repeat(4096)), None);
-}
-
-#[test]
-fn a_chat_names_its_own_commands() {
-    let id = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d".parse().unwrap();
-    for (shell, chat) in [
-        ("Undo with: sessionctl undo 5d0c2a4e", "Undo with: /undo"),
-        ("sessionctl undo 5d0c2a4e brings it back", "/undo brings it back"),
-        ("x: sessionctl continue 5d0c2a4e", "x: /continue"),
-        (
-            "x: sessionctl continue 5d0c2a4e --at-reset",
-            "x: /continue --at-reset",
-        ),
-        (
-            "x: sessionctl reset 5d0c2a4e, or y: sessionctl fork 5d0c2a4e --at -2",
-            "x: sessionctl reset 5d0c2a4e, or y: /fork -2",
-        ),
-        ("x: sessionctl fork 5d0c2a4e --at cp.a.b", "x: /fork cp.a.b"),
-        (
-            "x: sessionctl answer 5d0c2a4e allow --question i-1; then y: sessionctl attach 5d0c2a4e",
-            "x: /answer allow --question i-1; then y: sessionctl attach 5d0c2a4e",
-        ),
-        (
-            "sessionctl answer 5d0c2a4e allow --question i-1",
-            "/answer allow --question i-1",
-        ),
-        (
-            "sessionctl checkpoints 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d lists those there are",
-            "/rewind lists those there are",
-        ),
-        ("next: sessionctl send 5d0c2a4e 'Continue'", "next: Continue"),
-        ("first: sessionctl send 5d0c2a4e 'Hello'", "first: Hello"),
-        (
-            "x: sessionctl send 5d0c2a4e 'Hi'",
-            "x: sessionctl send 5d0c2a4e 'Hi'",
-        ),
-        ("x: sessionctl set 5d0c2a4e mode=plan", "x: /mode plan"),
-        // Another conversation's.
-        ("sessionctl undo 90e2e180", "sessionctl undo 90e2e180"),
-        ("sessionctl ls lists them", "sessionctl ls lists them"),
-        ("nothing", "nothing"),
-    ] {
-        assert_eq!(in_chat(shell, id), chat);
-    }
 }
 
 #[test]

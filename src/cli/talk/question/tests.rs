@@ -53,7 +53,7 @@ fn an_option_is_one_word_in_the_command_that_answers() {
     let options = json!([{"optionId": "go; rm -r x\u{1b}[2J", "name": "Go", "kind": "other"}]);
     let asked = interrupt(None, Some(options), json!({}));
     assert_eq!(
-        command("5d0c2a4e", &asked),
+        command(&Advice::new("5d0c2a4e", false), &asked),
         "answer it: sessionctl answer 5d0c2a4e 'go; rm -r x[2J' --question int-1"
     );
 }
@@ -340,12 +340,15 @@ fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
 #[test]
 fn the_command_that_answers_can_be_pasted() {
     assert_eq!(
-        command("5d0c2a4e", &permission(json!({"title": "x"}))),
+        command(
+            &Advice::new("5d0c2a4e", false),
+            &permission(json!({"title": "x"}))
+        ),
         "answer it (allow, always, deny, allow-2): sessionctl answer 5d0c2a4e allow --question int-1"
     );
     let free = interrupt(None, None, json!({"message": "Which branch?"}));
     assert_eq!(
-        command("5d0c2a4e", &free),
+        command(&Advice::new("5d0c2a4e", false), &free),
         "answer it: sessionctl answer 5d0c2a4e '{\"action\":\"decline\"}' --question int-1"
     );
 }
