@@ -299,9 +299,6 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
             "transcripts that were kept can be adopted; list them with their ids: sessionctl transcripts"
                 .to_owned()
         }
-        ErrorKind::Busy if error.message.contains("cancel it first") => {
-            format!("cancel the turn: sessionctl cancel {id}")
-        }
         ErrorKind::Busy => format!("see what it is doing: sessionctl show {id}"),
         ErrorKind::InvalidCwd => {
             format!("create the folder again, or move the conversation to this folder: sessionctl mv {id} .")

@@ -585,7 +585,7 @@ async fn maybe<F: Future>(awaited: Option<F>) -> F::Output {
 }
 
 /// Whether a turn runs in a conversation of this state.
-pub(super) fn is_running(state: ConversationState) -> bool {
+pub(in crate::cli) fn is_running(state: ConversationState) -> bool {
     matches!(
         state,
         ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
