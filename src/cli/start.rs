@@ -332,7 +332,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("sessiond.log");
         std::fs::write(&log, "error: old\n").unwrap();
-        assert_eq!(last_words(&log, 11), None);
+        assert!(last_words(&log, 11).is_none());
         std::fs::write(&log, "error: old\nerror: new\n").unwrap();
         let message = last_words(&log, 11).unwrap().message.unwrap();
         assert!(message.ends_with(": new"), "{message}");

@@ -271,7 +271,7 @@ impl<'a> Talk<'a> {
             self.pause()?;
             match ended {
                 // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
-                Err(problem) if problem == Problem::connection_lost() => {
+                Err(problem) if problem.is_lost_connection() => {
                     if deaths == DEATHS_LIMIT {
                         return Err(problem);
                     }

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_good_end_is_no_problem_and_a_cut_answer_is() {
-        assert_eq!(problem(StopReason::EndTurn, None), None);
+        assert!(problem(StopReason::EndTurn, None).is_none());
         assert_eq!(problem(StopReason::MaxTokens, None).unwrap().exit.code(), 1);
     }
 }
