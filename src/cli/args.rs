@@ -91,7 +91,7 @@ pub(super) struct Global {
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
-    /// Print the daemon's result as JSON; streams print one object per line
+    /// Print the daemon's result as JSON; streams print an object per line, whose type is event or result
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// When to print in color

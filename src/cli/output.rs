@@ -9,10 +9,13 @@ use std::os::fd::AsFd;
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use bridge_protocol::ConversationId;
-use bridge_protocol::raw::RawJson;
+use bridge_protocol::raw::{RawJson, RawMembers};
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::advice::Advice;
+use super::exit::Exit;
 use super::problem::{Outcome, Problem};
 use super::table::Table;
 use super::words;
@@ -88,6 +91,21 @@ impl Look {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// A line of a stream of `--json`: an object, whose members stay as they came.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub(super) enum StreamLine<'a> {
+    /// What happened.
+    Event(#[serde(serialize_with = "members")] &'a RawJson),
+    /// What came of the command, or of one of the conversations that it is about.
+    Result(#[serde(serialize_with = "members")] &'a RawJson),
+}
+
+fn members<S: Serializer>(object: &&RawJson, serializer: S) -> Result<S::Ok, S::Error> {
+    let members: RawMembers = object.read().map_err(S::Error::custom)?;
+    members.serialize(serializer)
 }
 
 /// The streams of a command.
@@ -172,6 +190,15 @@ impl Output {
     /// are the only thing that is taken away, since a line is one value.
     pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
         self.text(&(value.get().replace('\n', " ") + "\n"))
+    }
+
+    /// Writes one line of a stream.
+    pub(super) fn stream(&mut self, line: &StreamLine<'_>) -> Outcome {
+        let line = RawJson::from_value(line).map_err(|error| {
+            let what = format!("the daemon's answer could not be read: {error}");
+            Problem::new(Exit::Failed, what)
+        })?;
+        self.raw(&line)
     }
 
     /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.

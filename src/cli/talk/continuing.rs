@@ -20,7 +20,7 @@ use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, Output, one_line};
+use crate::cli::output::{DIM, Output, StreamLine, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{HERE, Target};
 use crate::cli::words::{self, Clock};
@@ -317,14 +317,15 @@ fn report(
     detail: Option<String>,
 ) -> Outcome {
     if context.output.json {
-        let mut object = json!({"type": "result", "conversationId": conversation.id, "did": did});
+        let mut object = json!({"conversationId": conversation.id, "did": did});
         if let Some(at) = at {
             object["at"] = json!(bridge_protocol::time::text(at));
         }
         if let Some(detail) = detail {
             object["detail"] = json!(detail);
         }
-        return context.output.raw(&RawJson::from(object));
+        let result = RawJson::from(object);
+        return context.output.stream(&StreamLine::Result(&result));
     }
     let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();

@@ -120,19 +120,6 @@ impl<'a> Screen<'a> {
         self.tools.get(id)
     }
 
-    /// Prints the bytes of an event or an answer, for `--json`.
-    pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
-        self.output.raw(value)
-    }
-
-    /// The same of the answer that ends a stream of events, marked as such.
-    pub(super) fn result(&mut self, answer: &RawJson) -> Outcome {
-        let marked = answer.get().replacen('{', "{\"type\":\"result\",", 1);
-        let marked = RawJson::from_text(marked);
-        // What is no object cannot be marked.
-        self.output.raw(marked.as_ref().unwrap_or(answer))
-    }
-
     /// Says something about the conversation, on standard error.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
         self.end_stream()?;

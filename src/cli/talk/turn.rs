@@ -30,7 +30,7 @@ use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
-use crate::cli::output::ATTENTION;
+use crate::cli::output::{ATTENTION, StreamLine};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Figures;
 use crate::cli::signals::Interrupts;
@@ -418,7 +418,7 @@ impl<'a> Talk<'a> {
                 followed = follower.next(), if !own.has_ended => {
                     let followed = followed?;
                     if json {
-                        self.screen.raw(&followed.raw)?;
+                        self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
                     }
                     self.event(&followed, start, own)?;
                     if own.id.is_some() || self.asks() {
@@ -453,7 +453,7 @@ impl<'a> Talk<'a> {
             ended = turn.or(ended);
             self.edited = edited.or(self.edited.take());
             if json {
-                self.screen.result(&raw)?;
+                self.screen.output.stream(&StreamLine::Result(&raw))?;
             }
         }
         if json {
