@@ -127,6 +127,16 @@ impl RawMembers {
         self.0
             .insert(place.unwrap_or(self.0.len()), (name.to_owned(), value));
     }
+
+    /// The members before the first one with this name, and those after it.
+    #[must_use]
+    pub fn around(self, name: &str) -> (Self, Self) {
+        let mut before = self.0;
+        let place = before.iter().position(|(known, _)| known == name);
+        let after = before.split_off(place.map_or(before.len(), |place| place + 1));
+        before.truncate(place.unwrap_or(before.len()));
+        (Self(before), Self(after))
+    }
 }
 
 impl Serialize for RawMembers {
