@@ -9,6 +9,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 
 use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
+use super::complete;
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::cut;
@@ -25,7 +26,7 @@ pub(super) const HERE: &str = ".";
 #[derive(Debug, Args)]
 pub(super) struct Target {
     /// Conversation: id, part of its title, or . (the last one of this folder); omit to pick one
-    #[arg(value_name = "CONV")]
+    #[arg(value_name = "CONV", add = complete::conversation())]
     pub(super) conversation: Option<String>,
 }
 

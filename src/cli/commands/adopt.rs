@@ -6,6 +6,7 @@ use clap::{Args, ValueHint};
 
 use super::past::tell_kept;
 use super::{Context, missing_folder, real_folder};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
@@ -55,7 +56,7 @@ Examples:
   sessionctl check . --repair")]
 pub(in crate::cli) struct Check {
     /// Conversation (checks its newest session), or a session id or prefix (omit to pick one)
-    #[arg(value_name = "CONV|ID")]
+    #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME")]

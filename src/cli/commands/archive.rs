@@ -5,6 +5,7 @@ use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method}
 use clap::{Args, Subcommand};
 
 use super::Context;
+use crate::cli::complete;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -47,7 +48,7 @@ pub(in crate::cli) enum Archive {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Subject {
     /// Conversation or agent session id (omit to pick a conversation)
-    #[arg(value_name = "CONV|ID")]
+    #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", requires = "target")]

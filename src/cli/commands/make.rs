@@ -8,6 +8,7 @@ use clap::{Args, ValueHint};
 
 use super::set::offers;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -60,7 +61,7 @@ pub(in crate::cli) struct Fork {
     #[arg(long)]
     pub(in crate::cli) in_place: bool,
     /// Turn to fork after: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
     pub(in crate::cli) at: Option<String>,
     /// Existing folder that the branch works in (default: the conversation's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]

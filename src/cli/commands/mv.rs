@@ -8,6 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::{Context, absolute, missing_folder, real_folder, this_folder};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
@@ -35,7 +36,7 @@ Examples:
   sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
 pub(in crate::cli) struct Mv {
     /// Conversation to move, or the old path of a project folder, written with a slash
-    #[arg(value_name = "CONV|OLD")]
+    #[arg(value_name = "CONV|OLD", add = complete::conversation())]
     what: Option<String>,
     /// Existing folder to move to
     #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, value_parser = real_folder)]

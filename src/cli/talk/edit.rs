@@ -17,6 +17,7 @@ use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::make::FIDELITIES;
 use crate::cli::commands::{Context, turns, wire_words};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
@@ -36,7 +37,7 @@ pub(in crate::cli) struct Edit {
     #[command(flatten)]
     target: Target,
     /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
     at: Option<String>,
     /// New prompt; - inserts standard input; omit to edit the old prompt in $EDITOR
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
