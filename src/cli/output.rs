@@ -321,7 +321,7 @@ pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
 }
 
 /// The width without styles.
-fn width_of(text: &str) -> usize {
+pub(super) fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
