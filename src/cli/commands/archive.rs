@@ -12,7 +12,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
@@ -135,7 +135,13 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let orphans = words::count(total.unclaimed, "session belongs", "sessions belong");
     context.output.line(&format!("{orphans} to no conversation:"))?;
     let clock = Clock::here();
-    let mut table = Table::new(&["SESSION", ">CHANGED?", ">SIZE", "AGENT?", "TITLE"]);
+    let mut table = Table::new([
+        left("SESSION"),
+        right("CHANGED").optional(),
+        right("SIZE"),
+        left("AGENT").optional(),
+        left("TITLE"),
+    ]);
     for session in &answer.unclaimed {
         table.row([
             (session.upstream_id.to_string(), STRONG),
@@ -175,7 +181,7 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         let hint = "sessionctl transcripts lists the transcripts with their ids";
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
-    let mut table = Table::new(&[">SIZE", "/FILE"]);
+    let mut table = Table::new([right("SIZE"), path("FILE")]);
     for file in &answer.kept {
         table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
     }

@@ -11,7 +11,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::table::{Cell, Table, dim, plain};
+use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// The states that can be asked for, by their names on the wire.
@@ -143,7 +143,14 @@ pub(in crate::cli) async fn here_first(
 pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table {
     let clock = Clock::here();
     let ids: Vec<String> = conversations.iter().map(|one| one.id.to_string()).collect();
-    let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
+    let mut table = Table::new([
+        left("ID"),
+        right("UPDATED").optional(),
+        left("STATE"),
+        left("AGENT").optional(),
+        left("FOLDER").optional(),
+        left("TITLE"),
+    ]);
     let mut titled: HashMap<&str, u32> = HashMap::new();
     for one in conversations {
         *titled.entry(one.title.trim()).or_default() += 1;

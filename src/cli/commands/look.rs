@@ -11,7 +11,7 @@ use crate::cli::follow::reported;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::cli::talk::question;
 use crate::cli::tree::{Member, draw};
 use crate::cli::words::{self, Clock};
@@ -144,14 +144,14 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         return Ok(Exit::Done);
     }
     let log = entries(context, &daemon, conversation.id).await?;
-    let left = words::left_by_undo(&log);
-    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "/ORIGIN"]);
+    let undone = words::left_by_undo(&log);
+    let mut table = Table::new([left("SESSION"), right("MADE"), left("NOW"), path("ORIGIN")]);
     for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
         let from = from.map(|from| format!(", from {}", words::short(from.as_str())));
         let written = if link.written { "" } else { ", never written" };
-        let now = match left.contains(&link.upstream_id) {
+        let now = match undone.contains(&link.upstream_id) {
             _ if index + 1 == links.len() => ("head".to_owned(), GOOD),
             true => dim("undone"),
             false => plain(""),
@@ -201,12 +201,18 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
         id => id,
     });
     let ids: Vec<&str> = ids.collect();
-    let left = words::left_by_undo(&entries);
-    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "/CHANGE"]);
+    let undone = words::left_by_undo(&entries);
+    let mut table = Table::new([
+        right("SEQ"),
+        right("WHEN"),
+        left("SESSION"),
+        left("NOW"),
+        path("CHANGE"),
+    ]);
     for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
         let now = match conversation.head.as_ref() {
             Some(head) if *head == entry.upstream_id => ("head".to_owned(), GOOD),
-            _ if left.contains(&entry.upstream_id) => dim("undone"),
+            _ if undone.contains(&entry.upstream_id) => dim("undone"),
             _ => plain(""),
         };
         table.row([
@@ -277,7 +283,13 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
 pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let agents = context.ask(&daemon, method::ListAgents::default()).await?.agents;
-    let mut table = Table::new(&["NAME", "KIND", "STATUS", "", "COMMAND"]);
+    let mut table = Table::new([
+        left("NAME"),
+        left("KIND"),
+        left("STATUS"),
+        left(""),
+        left("COMMAND"),
+    ]);
     for agent in &agents {
         let (status, style) = match (agent.found, agent.running) {
             (_, true) => ("running", GOOD),

@@ -14,7 +14,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE};
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -184,14 +184,14 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
     let clock = words::Clock::here();
-    let mut table = Table::new(&[
-        "UNDO ID",
-        "MOVED?",
-        "UNDO UNTIL?",
-        ">CONVERSATIONS?",
-        ">FILES?",
-        "/FROM",
-        "/TO",
+    let mut table = Table::new([
+        left("UNDO ID"),
+        left("MOVED").optional(),
+        left("UNDO UNTIL").optional(),
+        right("CONVERSATIONS").optional(),
+        right("FILES").optional(),
+        path("FROM"),
+        path("TO"),
     ]);
     for one in &answer.moves {
         table.row([

@@ -20,7 +20,7 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
 use crate::cli::signals::Lent;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
@@ -53,7 +53,12 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     })
     .await?;
     let clock = Clock::here();
-    let mut table = Table::new(&[">TURN", ">WHEN", "CHECKPOINT?", "PROMPT"]);
+    let mut table = Table::new([
+        right("TURN"),
+        right("WHEN"),
+        left("CHECKPOINT").optional(),
+        left("PROMPT"),
+    ]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
         // A picture has no text.

@@ -9,7 +9,7 @@ use super::{Context, Filter, is_folder, pages};
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
 use crate::cli::problem::Outcome;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// Lists transcripts, newest first.
@@ -75,14 +75,14 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
     for one in transcripts {
         *files.entry((&one.agent, &one.upstream_id)).or_default() += 1;
     }
-    let mut table = Table::new(&[
-        "SESSION",
-        ">UPDATED",
-        ">SIZE",
-        "AGENT?",
-        "CONVERSATION",
-        "FOLDER?",
-        "TITLE",
+    let mut table = Table::new([
+        left("SESSION"),
+        right("UPDATED"),
+        right("SIZE"),
+        left("AGENT").optional(),
+        left("CONVERSATION"),
+        left("FOLDER").optional(),
+        left("TITLE"),
     ]);
     let names = words::names(&ids, look)
         .into_iter()

@@ -1,9 +1,15 @@
 //! Which columns fit, and where they are cut.
 
-use super::{Look, Table, dim, plain};
+use super::{Look, Table, dim, left, path, plain, right};
 
 fn table() -> Table {
-    let mut table = Table::new(&["ID", ">AGE", "AGENT?", "FOLDER?", "TITLE"]);
+    let mut table = Table::new([
+        left("ID"),
+        right("AGE"),
+        left("AGENT").optional(),
+        left("FOLDER").optional(),
+        left("TITLE"),
+    ]);
     table.row([
         plain("5d0c2a4e"),
         plain("30 s"),
@@ -63,7 +69,7 @@ fn what_fits_is_shown_and_only_the_last_column_is_cut() {
 /// Both ends of a path matter.
 #[test]
 fn paths_lose_their_middle() {
-    let mut table = Table::new(&["ID", "MADE?", "/FROM", "/TO"]);
+    let mut table = Table::new([left("ID"), left("MADE").optional(), path("FROM"), path("TO")]);
     table.row(["1", "today", "/home/u/a/long/way/to/old", "/new"].map(plain));
     let at = |columns| {
         let look = Look {
@@ -101,5 +107,5 @@ fn styles_are_written_where_they_are_shown() {
         ..coloured
     };
     assert!(!table().lines(plain).join("").contains('\u{1b}'));
-    assert_eq!(Table::new(&["ID"]).lines(plain), Vec::<String>::new());
+    assert_eq!(Table::new([left("ID")]).lines(plain), Vec::<String>::new());
 }
