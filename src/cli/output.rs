@@ -298,6 +298,18 @@ pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
     filled(line.split_inclusive(' '), columns, indent)
 }
 
+/// Breaks a list of clauses into lines, each of which ends with a comma; within a clause only if that is longer than a line.
+pub(super) fn clauses(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for clause in text.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.width() + clause.trim_end().width() <= columns => line.push_str(clause),
+            _ => lines.extend(wrapped(clause, columns, 0).split('\n').map(str::to_owned)),
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
 /// The width without styles.
 fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()

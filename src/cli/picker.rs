@@ -34,11 +34,8 @@ const LISTED: usize = 1_000;
 /// may be of their last prompt, which only their transcripts tell.
 const READ_AHEAD: usize = 50;
 
-/// How many messages are shown of the selected conversation.
-const SHOWN_MESSAGES: u32 = 8;
-
-/// How many lines of those are held: more than a terminal has.
-const HELD_LINES: usize = 200;
+/// How many lines are held of the end of a conversation: more than a terminal has.
+const HELD_LINES: u16 = 200;
 
 /// Whether there is a user to ask: the keys come from standard input, the list goes to standard error.
 pub(super) fn is_possible(output: &Output) -> bool {
@@ -467,8 +464,10 @@ async fn read(daemon: &Daemon, wanted: Wanted, look: Look) -> Read {
 
 /// The end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurns {
+    // A message takes a line at least.
+    let (_, rows) = terminal::size().unwrap_or((0, HELD_LINES));
     let history = method::History {
-        last: Some(SHOWN_MESSAGES),
+        last: Some(rows.clamp(1, HELD_LINES).into()),
         ..method::History::of(id)
     };
     let text = match daemon.call(history).await {
@@ -480,7 +479,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
         Err(problem) => one_line(&problem.message.unwrap_or_default()),
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
-    lines.drain(..lines.len().saturating_sub(HELD_LINES));
+    lines.drain(..lines.len().saturating_sub(HELD_LINES.into()));
     let last = turns(daemon, &id.into(), 1).await.unwrap_or_default();
     let prompt = last.into_iter().next().map(|last| last.prompt);
     LastTurns {

@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, cut, cut_middle, one_line};
+use super::output::{DIM, Look, clauses, cut, cut_middle, one_line};
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,8 @@ pub(super) fn dim(text: impl Into<String>) -> Cell {
 
 /// A list. The header of an optional column ends in `?`: it is left out if the terminal is too narrow, the last one first.
 /// A header that begins with `>` aligns to the right, and one that begins with `/` is of what loses its middle where there is no
-/// room, such as paths. The last column is cut to the terminal's width, no other is cut.
+/// room, such as paths. The last column is cut to the terminal's width, no other is cut. If its header begins with `~`, it is a
+/// list of clauses, which continues on further lines.
 pub(super) struct Table {
     headers: &'static [&'static str],
     rows: Vec<Vec<Cell>>,
@@ -70,18 +71,26 @@ impl Table {
         let headers = (0..self.headers.len()).map(|index| dim(self.name(index)));
         let headers: Vec<Cell> = headers.collect();
         let rows = std::iter::once(&headers).chain(&self.rows);
-        rows.map(|row| self.line(row, &widths, columns, look)).collect()
+        rows.flat_map(|row| self.row_lines(row, &widths, columns, look))
+            .collect()
     }
 
-    /// A row with these columns, each an index and its width.
-    fn line(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> String {
-        let (mut line, mut taken) = (String::new(), 0);
+    /// A row with these columns, each an index and its width: one line, and those on which its last cell continues.
+    fn row_lines(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> Vec<String> {
+        let (mut line, mut taken, mut further) = (String::new(), 0, Vec::new());
         for (place, (index, width)) in widths.iter().enumerate() {
             let (text, style) = &row[*index];
             let is_last = place + 1 == widths.len();
+            let room = columns.saturating_sub(taken).max(1);
             let text = match self.is_path(*index) {
                 true => cut_middle(text, *width, look),
-                false if is_last => cut(text, columns.saturating_sub(taken).max(1), look),
+                false if is_last && self.headers[*index].starts_with('~') => {
+                    let mut lines = clauses(text, room).into_iter();
+                    let first = lines.next().unwrap_or_default();
+                    further = lines.collect();
+                    first
+                }
+                false if is_last => cut(text, room, look),
                 false => text.clone(),
             };
             let space = " ".repeat(width.saturating_sub(text.width()));
@@ -91,9 +100,18 @@ impl Table {
                 false => text + &space,
             });
             line.push_str(&" ".repeat(GAP));
+            if is_last {
+                let indent = " ".repeat(taken);
+                let further = further
+                    .iter()
+                    .map(|text| indent.clone() + &look.paint(*style, text));
+                return std::iter::once(line.trim_end().to_owned())
+                    .chain(further)
+                    .collect();
+            }
             taken += width + GAP;
         }
-        line.trim_end().to_owned()
+        Vec::new()
     }
 
     /// Takes out optional columns until the last one has room.
@@ -137,7 +155,7 @@ impl Table {
 
     /// The header as it is shown.
     fn name(&self, index: usize) -> &'static str {
-        self.headers[index].trim_matches(['>', '/', '?'])
+        self.headers[index].trim_matches(['>', '/', '~', '?'])
     }
 
     /// The width of a column.

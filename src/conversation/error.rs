@@ -143,8 +143,10 @@ pub enum ConversationError {
     /// The agent does not accept a setting.
     #[error("{message}")]
     SettingRefused {
-        /// Which setting, and the agent's words.
+        /// Which setting, its value, and the agent's words.
         message: String,
+        /// Which setting: `model`, `mode` or the id of an option.
+        setting: String,
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
         /// What the session offers.

@@ -145,7 +145,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
     }
     let log = entries(context, &daemon, conversation.id).await?;
     let left = words::left_by_undo(&log);
-    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "/ORIGIN"]);
+    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "~ORIGIN"]);
     for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
@@ -202,7 +202,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
     });
     let ids: Vec<&str> = ids.collect();
     let left = words::left_by_undo(&entries);
-    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "/CHANGE"]);
+    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "~CHANGE"]);
     for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
         let now = match conversation.head.as_ref() {
             Some(head) if *head == entry.upstream_id => ("head".to_owned(), GOOD),

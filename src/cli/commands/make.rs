@@ -6,7 +6,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::set::offers;
+use super::set::offer;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -177,20 +177,18 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            let again = again(new);
-            let settings = [("model", &new.settings.model), ("mode", &new.settings.mode)];
-            let keys = settings.into_iter().filter(|(_, value)| value.is_some());
-            let keys: Vec<String> = keys.map(|(key, _)| key.to_owned()).collect();
-            let offers = offers(&problem, &keys).filter(|offers| keys.contains(&offers.key));
-            return problem.hint(match offers {
-                Some(offers) => format!(
-                    "{}; create it with one: {again} --{} {}",
-                    offers.each, offers.key, offers.first
-                ),
-                None => {
-                    format!("create it without --model and --mode, which can be set at any time: {again}")
-                }
-            });
+            let refused = problem.detail("setting");
+            let again = again(new, refused.as_deref());
+            let Some(refused) = refused else {
+                return problem.hint(format!("create it without --model and --mode: {again}"));
+            };
+            return match offer(&problem).filter(|offer| offer.key == refused) {
+                Some(offer) => problem.hint(format!(
+                    "{}; create it with one: {again} --{refused} {}",
+                    offer.valid, offer.first
+                )),
+                None => problem.hint(format!("create it without --{refused}: {again}")),
+            };
         }
     }
     problem.hint(format!(
@@ -198,13 +196,19 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
     ))
 }
 
-/// The command that creates the conversation without its settings.
-fn again(new: &method::NewConversation) -> String {
+/// The command that creates the conversation without the setting that was refused; without any if it is not known which.
+fn again(new: &method::NewConversation, refused: Option<&str>) -> String {
     let elsewhere = this_folder().ok().filter(|here| *here != new.cwd);
+    let accepted = |key: &str, value: &Option<String>| {
+        let value = value.clone();
+        value.filter(|_| refused.is_some_and(|refused| refused != key))
+    };
     let options = [
         ("agent", new.agent.as_ref().map(ToString::to_string)),
         ("cwd", elsewhere.map(|_| new.cwd.clone())),
         ("title", Some(new.title.clone()).filter(|title| !title.is_empty())),
+        ("model", accepted("model", &new.settings.model)),
+        ("mode", accepted("mode", &new.settings.mode)),
     ];
     let given = options
         .into_iter()

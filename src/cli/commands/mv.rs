@@ -107,9 +107,10 @@ async fn conversation(
         context
             .output
             .line(&format!("Moved {name} to {} with {files}.", one_line(folder)))?;
-        context
-            .output
-            .aside(&format!("Undo with: sessionctl undo {}", conversation.id))?;
+        context.output.aside(&format!(
+            "Undo with: sessionctl undo {}",
+            words::short_id(conversation.id)
+        ))?;
         tell_of_trust(context, &daemon, Some(&conversation.agent)).await?;
         tell_of_dot(context, &daemon, &conversation).await?;
     }

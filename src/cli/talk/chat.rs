@@ -21,7 +21,7 @@ use super::edit::{opened, place, replaced};
 use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
-use super::send::finish;
+use super::send::{finish, maybe_prompt};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
@@ -93,7 +93,11 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     let daemon = context.connect().await?;
     let conversation = match options.new {
         true => new_here(&daemon, options.agent).await?,
-        false => select::chosen(context, &daemon, options.target.name()).await?,
+        false => {
+            let given = options.target.name();
+            let chosen = select::chosen(context, &daemon, given).await;
+            chosen.map_err(|problem| maybe_prompt(problem, given.unwrap_or_default()))?
+        }
     };
     chat_in(context, daemon, conversation).await
 }
