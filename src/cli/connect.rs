@@ -389,10 +389,10 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
         return Problem::new(
             Exit::NoDaemon,
             format!(
-                "the path of the socket is too long: {length} bytes, and {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
+                "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
             ),
         )
-        .hint("name a shorter one with --socket PATH, or a folder nearer to the root with --home DIR");
+        .hint("use a folder with a shorter path: sessionctl --home \"$HOME/.sessiond\" ls");
     }
     Problem::new(
         Exit::NoDaemon,

@@ -173,7 +173,7 @@ impl Output {
         self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
-    /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
+    /// Writes one line to standard error. With JSON, only problems are written there.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
         self.quote(&self.advice(text))
     }
@@ -226,8 +226,8 @@ impl Output {
         self.text(&"\n".repeat(2_usize.saturating_sub(self.line_breaks)))
     }
 
-    /// Tells a problem on standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
-    /// be told there has nowhere else to go.
+    /// Writes a problem to standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
+    /// be written there has nowhere else to go.
     pub(super) fn problem(&mut self, problem: &Problem) {
         if problem.message.is_some() && self.end_line().is_err() {
             tracing::debug!("standard output is closed");

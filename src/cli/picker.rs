@@ -22,7 +22,7 @@ use super::connect::Daemon;
 use super::exit::Exit;
 use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
-use super::past::Teller;
+use super::past::Renderer;
 use super::problem::{Outcome, Problem};
 use super::signals::{self, IS_FULL_SCREEN};
 use super::words;
@@ -31,7 +31,7 @@ use super::words;
 const LISTED: usize = 1_000;
 
 /// Of how many conversations the last turns are read before anything is typed. After that those of all are read, because the query
-/// may be of their last prompt, which only their transcripts tell.
+/// may be of their last prompt, which only their transcripts have.
 const READ_AHEAD: usize = 50;
 
 /// How many lines are held of the end of a conversation: more than a terminal has.
@@ -471,7 +471,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
         ..method::History::of(id)
     };
     let text = match daemon.call(history).await {
-        Ok(page) => Teller::new(Look {
+        Ok(page) => Renderer::new(Look {
             coloured: false,
             ..look
         })

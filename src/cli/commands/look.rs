@@ -251,7 +251,7 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
     if answer.truncated {
         context
             .output
-            .note("more forks than one picture can show are left out")?;
+            .note("some forks are not shown, because there are too many")?;
     }
     Ok(Exit::Done)
 }
@@ -264,7 +264,7 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
             Ok(newest_first) => member.steps = newest_first.into_iter().rev().collect(),
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
-                let word = format!("without the steps of {}:", words::short_id(id));
+                let word = format!("the turns of {} are not shown:", words::short_id(id));
                 let why = one_line(problem.message.as_deref().unwrap_or_default());
                 context.output.warning(&word, &why)?;
             }
@@ -296,7 +296,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     if !has_real_agent(&agents) {
         context
             .output
-            .note("only the built-in agent, which echoes; install another: sessionctl doctor")?;
+            .note("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
     Ok(Exit::Done)
 }

@@ -80,7 +80,7 @@ pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
         "partial",
         "An older state of the history, or one that lacks turns",
     ),
-    ("text", "The messages, retold as text"),
+    ("text", "The messages as text"),
     ("none", "No history required"),
 ];
 
@@ -158,9 +158,9 @@ async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
             let program = one_line(agent.command.first().map_or("", String::as_str));
             Problem::new(
                 Exit::Agent,
-                format!("agent {name} has no program: {program} was not found"),
+                format!("the program of agent {name} was not found: {program}"),
             )
-            .hint("sessionctl doctor says where it was looked for")
+            .hint("sessionctl doctor shows where the daemon looked for it")
         }
     })
 }
@@ -280,7 +280,7 @@ fn lower(level: Fidelity) -> Option<&'static str> {
     }
 }
 
-/// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.
+/// Branches off after the turn at a place. A new conversation gets a title other than its source's.
 pub(in crate::cli) async fn branched(
     context: &mut Context<'_>,
     daemon: &Daemon,

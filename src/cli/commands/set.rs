@@ -95,7 +95,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
             let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
             let what = format!("rename takes only the title: {}", one_line(&title));
             Err(Problem::new(Exit::Usage, what).hint(format!(
-                "change the {key}: {set} {key}={pair}; take all of it as the title: {set} {literal}"
+                "change the {key}: {set} {key}={pair}; use all of it as the title: {set} {literal}"
             )))
         }
     }
@@ -114,7 +114,7 @@ fn pairs(conversation: &str, words: &[String]) -> Outcome<Vec<(String, String)>>
         format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
     };
     if words.is_empty() {
-        let problem = Problem::new(Exit::Usage, "nothing to change was given");
+        let problem = Problem::new(Exit::Usage, "no setting was given");
         return Err(problem.hint(hint("title", "New title")));
     }
     let pair = |(at, word): (usize, &String)| match word.split_once('=') {

@@ -88,7 +88,7 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
         .into_iter()
         .zip(words::names(&owners, look));
     for (one, (id, owner)) in transcripts.iter().zip(names) {
-        // Only the path tells the files of one session apart.
+        // Only the path distinguishes the files of one session.
         let path = match files[&(&one.agent, &one.upstream_id)] {
             1 => String::new(),
             _ => format!(" ({})", words::path(&one.path, look)),

@@ -43,11 +43,11 @@ const LISTED_TURNS: usize = 20;
 
 /// The commands and what they do.
 const HELP: &str = "  /help                  Show this list
-  /history               Show what was said
+  /history               Show the messages
   /edit [TURN] [TEXT]    Replace a prompt and what followed (default: the last)
-  /rewind [TURN]         Go back to after a turn (without TURN: list the turns)
+  /rewind [TURN]         Drop later turns (without TURN: list the turns)
   /undo                  Undo the last edit, rewind, move or reset
-  /fork [TURN]           Continue on a branch; this conversation stays as it is
+  /fork [TURN]           Continue on a branch; this conversation is unchanged
   /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
   /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
@@ -282,7 +282,7 @@ impl Room {
                 };
                 context
                     .output
-                    .note(&format!("Went back to after {place}. /undo takes this back."))?;
+                    .note(&format!("Rewound to {place}. Undo with: /undo"))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
@@ -430,8 +430,8 @@ impl Room {
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
-            true => "nothing was said yet",
-            false => "/rewind TURN goes back to after it",
+            true => "no turns yet",
+            false => "/rewind TURN drops the turns after it",
         };
         context.output.aside(hint)
     }
@@ -448,7 +448,7 @@ impl Room {
 fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
     if all.is_empty() {
         return output.aside(&format!(
-            "the agent has not reported its {kind}s; it does with the first prompt"
+            "the agent has not reported its {kind}s yet; send the first prompt"
         ));
     }
     let look = output.note_look;

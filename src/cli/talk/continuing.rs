@@ -125,7 +125,7 @@ pub(super) fn refused(problem: Problem, conversation: &Conversation) -> Problem 
         (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => problem.hint(question::command(&id, question)),
         (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => problem.for_lack_of_turns(&id),
         (Some(ErrorKind::Conflict), None) => problem.hint(format!(
-            "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
+            "send a prompt: sessionctl send {id} 'Continue'; or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
         )),
         (Some(ErrorKind::Busy), None) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
         _ => problem,
@@ -139,9 +139,9 @@ fn later(text: &str, now: Timestamp, zone: &TimeZone, conversation: Option<&str>
     match time(text, now, zone) {
         Some(at) if at > now => Ok(at),
         Some(_) => Err(
-            Problem::new(Exit::Usage, format!("the time is past: {shown}")).hint(format!(
-                "name a later one, for example in an hour: sessionctl continue {conversation} --at +1h; without --at it \
-                 continues now"
+            Problem::new(Exit::Usage, format!("the time is in the past: {shown}")).hint(format!(
+                "give a later time, for example in an hour: sessionctl continue {conversation} --at +1h; omit --at to \
+                 continue now"
             )),
         ),
         None => Err(

@@ -219,7 +219,7 @@ fn not_named(problem: Problem, first: &str, rest: &str) -> Problem {
 
 /// The same problem of words that name no conversation, with the command that sends them as a prompt.
 pub(super) fn maybe_prompt(problem: Problem, given: &str) -> Problem {
-    if given == HERE || is_id(given) {
+    if given.is_empty() || given == HERE || is_id(given) {
         return problem;
     }
     let prompt = prompt_word(given);
