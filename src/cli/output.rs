@@ -311,7 +311,7 @@ pub(super) fn clauses(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// The width without styles.
-fn width_of(text: &str) -> usize {
+pub(super) fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 

@@ -1,6 +1,7 @@
 //! Damaged transcripts: what a resume sends the model is what a check says and what a history tells.
 
 use std::fs;
+use std::path::Path;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::check::Finding;
@@ -269,5 +270,75 @@ fn a_torn_last_line_costs_all_before_it_unless_it_is_ended() {
         }
         let sent = bridge.sent_before("third words");
         assert_eq!(texts(&sent).contains(&"first words"), is_kept, "{sent:?}");
+    }
+}
+
+/// This version writes no transcripts of Qwen Code. A copy under a new id would be resumed whole: one that ends before a prompt, and
+/// one that names another folder and lies in that folder's place.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_cut_or_moved_copy_sends_its_turns() {
+    let bridge = or_skip!(Bridge::start());
+    let (project, elsewhere) = (bridge.lab.project(), bridge.lab.scratch().join("elsewhere"));
+    fs::create_dir_all(&elsewhere).expect("a folder");
+    let agent = bridge.lab.adapter();
+    let params = json!({"cwd": project, "mcpServers": []});
+    let session = agent.call("session/new", params).expect("session/new");
+    let id = session["sessionId"].as_str().expect("an id");
+    for prompt in PROMPTS {
+        agent.prompt(id, prompt).expect("an answer");
+    }
+    agent.stop();
+    let transcript = bridge.lab.transcript(id).expect("the transcript");
+    let whole = fs::read_to_string(&transcript).expect("the transcript");
+    let records = whole
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a record"));
+    let records = Records(records.collect());
+    let folder = |cwd: &Path| json!(cwd).to_string();
+    let moved = records.text().replace(&folder(&project), &folder(&elsewhere));
+    let cut = Records(records.0[..records.prompt(2)].to_vec()).text();
+    let expected = [
+        PROMPTS[0],
+        "ok: first words",
+        PROMPTS[1],
+        "calling",
+        "listed",
+        PROMPTS[2],
+        "ok: third words",
+    ];
+    for (copy, cwd, text, expected) in [
+        (
+            "00000000-0000-4000-8000-000000000002",
+            &project,
+            cut,
+            &expected[..5],
+        ),
+        (
+            "00000000-0000-4000-8000-000000000003",
+            &elsewhere,
+            moved,
+            &expected[..],
+        ),
+    ] {
+        let name = cwd
+            .to_str()
+            .expect("a path")
+            .replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        let chats = bridge
+            .lab
+            .transcript_root()
+            .join("projects")
+            .join(name)
+            .join("chats");
+        fs::create_dir_all(&chats).expect("a folder");
+        fs::write(chats.join(format!("{copy}.jsonl")), text.replace(id, copy)).expect("a transcript");
+        let agent = bridge.lab.adapter();
+        let params = json!({"sessionId": copy, "cwd": cwd, "mcpServers": []});
+        agent.call("session/load", params).expect("session/load");
+        agent.prompt(copy, copy).expect("an answer");
+        agent.stop();
+        let sent = bridge.sent_before(copy);
+        assert_eq!(texts(&sent), expected, "in {}", cwd.display());
     }
 }

@@ -3,14 +3,14 @@
 //! It owns which part of a text can be shown already: whole lines, and of a table all rows at once, since their widths
 //! depend on each other. Pure: text in, styled text out. It must not know where the text comes from.
 
-use std::collections::BTreeMap;
 use std::mem;
+use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
-use minimad::{Composite, CompositeStyle, Compound, Line, TableRow};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd, TextMergeWithOffset};
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::output::{DIM, Look, STRONG, wrapped};
+use crate::cli::output::{DIM, Look, STRONG, width_of, wrapped};
 
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,8 @@ const CODE: Style = AnsiColor::Cyan.on_default();
 /// Lines are not made longer than this, because long lines are hard to read.
 const MAX_COLUMNS: usize = 100;
 
-/// Stands for a star that styles nothing, which the parser would take away. No text has this character of its own.
-const STAR: char = '\u{f8ff}';
+/// What is understood beyond CommonMark.
+const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH);
 
 /// The state between two pieces of text.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ pub(super) struct Markdown {
     look: Look,
     /// The text after the last line break.
     partial: String,
-    /// The marks that opened the block of code, while in one.
+    /// The marks that end the block of code, while in one, after those of the quote that it is in.
     fence: Option<String>,
-    /// The rows of the table that is being read.
-    table: Vec<String>,
+    /// The lines of the table that is being read.
+    table: String,
 }
 
 impl Markdown {
@@ -43,7 +43,7 @@ impl Markdown {
             look,
             partial: String::new(),
             fence: None,
-            table: Vec::new(),
+            table: String::new(),
         }
     }
 
@@ -72,118 +72,92 @@ impl Markdown {
 
     fn line(&mut self, line: &str) -> String {
         if let Some(fence) = &self.fence {
-            if line.trim_start().starts_with(fence.as_str()) {
+            let marks: String = line.split_whitespace().collect();
+            let more = marks.strip_prefix(fence.as_str());
+            if more.is_some_and(|more| more.chars().all(|mark| fence.ends_with(mark))) {
                 self.fence = None;
                 return self.painted(DIM, line);
             }
-            return self.painted(CODE, line);
+            if marks.starts_with('>') || !fence.starts_with('>') {
+                return self.painted(CODE, line);
+            }
+            // The quote has ended, and its block of code with it.
+            self.fence = None;
         }
-        if line.starts_with('|') {
-            self.table.push(with_plain_stars(line));
+        if line.trim_start().starts_with('|') {
+            self.table.extend([line, "\n"]);
             return String::new();
         }
-        let mut shown = self.end_table();
-        let marks = line.trim_start();
-        if let Some(mark) = ["```", "~~~"].into_iter().find(|mark| marks.starts_with(mark)) {
-            self.fence = Some(mark.to_owned());
-            shown.push_str(&self.painted(DIM, line));
-            return shown;
-        }
-        shown.push_str(&self.text_line(line));
-        shown
+        self.end_table() + &self.block(line)
     }
 
-    fn text_line(&self, line: &str) -> String {
+    /// Shows the table that has ended.
+    fn end_table(&mut self) -> String {
+        let lines = mem::take(&mut self.table);
+        match lines.is_empty() {
+            true => lines,
+            false => self.block(&lines),
+        }
+    }
+
+    /// Shows a line, or lines that may be a table.
+    fn block(&mut self, lines: &str) -> String {
         // Deeper lists are code to the parser, which reads up to three spaces.
-        let indent = line.len() - line.trim_start().len();
-        let content = with_plain_stars(&line[indent..]);
-        let (lead, composite) = match Line::from(content.as_str()) {
-            Line::HorizontalRule => {
-                return self.painted(DIM, &self.look.sign("─", "-").repeat(self.columns()));
+        let source = lines.trim_start();
+        let indent = lines[..lines.len() - source.len()].replace('\t', "    ");
+        let mut block = Block::new(self.look, source, &indent);
+        for (event, range) in TextMergeWithOffset::new(Parser::new_ext(source, EXTENSIONS).into_offset_iter())
+        {
+            match event {
+                Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(_))) => {
+                    self.fence = Some(fence_at(source, range.start));
+                    return self.painted(DIM, lines);
+                }
+                Event::Start(tag) => block.start(&tag, range),
+                Event::End(tag) => block.end(tag, range),
+                Event::Rule => {
+                    let columns = self.columns().saturating_sub(block.lead.width());
+                    block.text = self.look.paint(DIM, &self.look.sign("─", "-").repeat(columns));
+                }
+                inline => block.inline(&inline),
             }
-            Line::Normal(composite) => (self.lead(&composite), composite),
-            Line::TableRow(_) | Line::TableRule(_) | Line::CodeFence(_) => return format!("{line}\n"),
-        };
-        let base = match composite.style {
-            CompositeStyle::Header(_) => STRONG.underline(),
-            CompositeStyle::Quote => DIM,
-            _ => Style::new(),
-        };
-        let lead = format!("{}{lead}", " ".repeat(indent));
-        let text = self.inline(&composite, base);
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let text = format!("{lead}{}", words.join(" "));
+        }
+        let Block {
+            mut lead, text, rows, ..
+        } = block;
+        if lines.ends_with('\n') {
+            return match text.is_empty() {
+                true => self.table(&indent, &rows),
+                false => lines.lines().map(|line| self.block(line)).collect(),
+            };
+        }
+        let mut text = one_spaced(&text);
+        // What later links refer to, or marks without words.
+        if text.is_empty() && !source.trim_matches(['>', ' ']).is_empty() {
+            (lead, text) = (indent, one_spaced(source));
+        }
+        text.insert_str(0, &lead);
         format!("{}\n", wrapped(&text, self.columns(), lead.width()).trim_end())
     }
 
-    /// What stands before the words.
-    fn lead(&self, composite: &Composite<'_>) -> String {
-        match composite.style {
-            CompositeStyle::ListItem(_) => format!("{} ", self.look.sign("•", "*")),
-            CompositeStyle::OrderedListItem { index, .. } => format!("{index}. "),
-            CompositeStyle::Quote => format!("{} ", self.look.sign("│", "|")),
-            _ => String::new(),
-        }
-    }
-
-    /// Shows the table that has ended, its columns aligned.
-    fn end_table(&mut self) -> String {
-        let lines = mem::take(&mut self.table);
-        let parsed: Vec<Line<'_>> = lines.iter().map(|line| Line::from(line.as_str())).collect();
-        let rows = || {
-            parsed.iter().filter_map(|line| match line {
-                Line::TableRow(TableRow { cells }) => Some(cells),
-                _ => None,
-            })
-        };
-        let width = |cell: &Composite<'_>| {
-            cell.compounds
-                .iter()
-                .map(|part| self.text_of(part).width())
-                .sum::<usize>()
-        };
-        let count = rows().map(Vec::len).max().unwrap_or(0);
-        let column = |at: usize| rows().filter_map(move |cells| cells.get(at)).map(width).max();
-        let widths: Vec<usize> = (0..count).map(|at| column(at).unwrap_or(0)).collect();
-        let mut shown = String::new();
-        for line in &parsed {
-            match line {
-                Line::TableRow(TableRow { cells }) => {
-                    let cell = |(at, wide): (usize, &usize)| {
-                        let text = cells
-                            .get(at)
-                            .map_or_else(String::new, |cell| self.inline(cell, Style::new()));
-                        let used = cells.get(at).map_or(0, width);
-                        format!("{text}{}", " ".repeat(wide - used))
-                    };
-                    let cells: Vec<String> = widths.iter().enumerate().map(cell).collect();
-                    let between = format!(" {} ", self.look.sign("│", "|"));
-                    shown.push_str(cells.join(&between).trim_end());
-                    shown.push('\n');
-                }
-                _ => {
-                    let dashes = |wide: &usize| self.look.sign("─", "-").repeat(*wide);
-                    let dashes: Vec<String> = widths.iter().map(dashes).collect();
-                    let between = self.look.sign("─┼─", "-+-");
-                    shown.push_str(&self.painted(DIM, &dashes.join(between)));
-                }
+    /// Shows the rows of a table, its columns aligned.
+    fn table(&self, indent: &str, rows: &[Vec<String>]) -> String {
+        let mut widths = vec![0; rows.iter().map(Vec::len).max().unwrap_or(0)];
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = width_of(cell).max(*width);
             }
         }
-        shown
-    }
-
-    fn inline(&self, text: &Composite<'_>, base: Style) -> String {
-        let part = |part: &Compound<'_>| self.look.paint(style_of(part, base), &self.text_of(part));
-        text.compounds.iter().map(part).collect()
-    }
-
-    /// The text of a part. Without colours code keeps its marks.
-    fn text_of(&self, part: &Compound<'_>) -> String {
-        let text = part.src.replace(STAR, "*");
-        match part.code && !self.look.coloured {
-            true => format!("`{text}`"),
-            false => text,
-        }
+        let dashes = widths.iter().map(|width| self.look.sign("─", "-").repeat(*width));
+        let rule = dashes.collect::<Vec<_>>().join(self.look.sign("─┼─", "-+-"));
+        let mut lines = rows.iter().map(|row| {
+            let cells = row.iter().zip(&widths);
+            let cells = cells.map(|(cell, width)| format!("{cell}{}", " ".repeat(width - width_of(cell))));
+            let cells = cells.collect::<Vec<_>>().join(self.look.sign(" │ ", " | "));
+            format!("{indent}{}\n", cells.trim_end())
+        });
+        let head = lines.next().unwrap_or_default() + indent + &self.painted(DIM, &rule);
+        lines.fold(head, |shown, line| shown + &line)
     }
 
     fn painted(&self, style: Style, line: &str) -> String {
@@ -198,6 +172,137 @@ impl Markdown {
     }
 }
 
+/// What the parser has said of a line, or of the lines of a table.
+struct Block<'source> {
+    look: Look,
+    source: &'source str,
+    /// What stands before the text, also as the width of what stands before its further lines.
+    lead: String,
+    text: String,
+    /// The styles of the marks that have not ended.
+    styles: Vec<Style>,
+    /// Where in the text each open link begins, and its address.
+    links: Vec<(usize, String)>,
+    rows: Vec<Vec<String>>,
+    row: Vec<String>,
+    /// Where in the source the last cell of the row ends.
+    row_end: usize,
+}
+
+impl<'source> Block<'source> {
+    fn new(look: Look, source: &'source str, indent: &str) -> Self {
+        Self {
+            look,
+            source,
+            lead: indent.to_owned(),
+            text: String::new(),
+            styles: vec![Style::new()],
+            links: Vec::new(),
+            rows: Vec::new(),
+            row: Vec::new(),
+            row_end: 0,
+        }
+    }
+
+    fn style(&self) -> Style {
+        self.styles.last().copied().unwrap_or_default()
+    }
+
+    /// One tilde is more often a home folder than a mark.
+    fn is_struck(&self, range: &Range<usize>) -> bool {
+        self.source[range.clone()].starts_with("~~")
+    }
+
+    fn start(&mut self, tag: &Tag<'_>, range: Range<usize>) {
+        let style = self.style();
+        self.styles.push(match tag {
+            Tag::Heading { .. } => STRONG.underline(),
+            Tag::BlockQuote(_) => {
+                self.lead.push_str(self.look.sign("│ ", "| "));
+                DIM
+            }
+            Tag::Item => {
+                let mark = self.source[range].split_whitespace().next().unwrap_or_default();
+                let is_number = mark.len() > 1;
+                let mark = if is_number {
+                    mark
+                } else {
+                    self.look.sign("•", "*")
+                };
+                self.lead.extend([mark, " "]);
+                style
+            }
+            Tag::Strong => style.bold(),
+            Tag::Emphasis => style.italic(),
+            Tag::Strikethrough if self.is_struck(&range) => style.strikethrough(),
+            Tag::Strikethrough => {
+                self.text.push('~');
+                style
+            }
+            Tag::Link { dest_url, title, .. } | Tag::Image { dest_url, title, .. } => {
+                let address = self.look.safe(format!("{dest_url} {title}").trim());
+                self.links.push((self.text.len(), address));
+                style
+            }
+            _ => style,
+        });
+    }
+
+    fn end(&mut self, tag: TagEnd, range: Range<usize>) {
+        self.styles.pop();
+        match tag {
+            TagEnd::Strikethrough if !self.is_struck(&range) => self.text.push('~'),
+            TagEnd::Link | TagEnd::Image => {
+                let (start, address) = self.links.pop().unwrap_or_default();
+                match anstream::adapter::strip_str(&self.text[start..]).to_string() {
+                    said if said == address => {}
+                    said if said.is_empty() => self.text.push_str(&address),
+                    _ => self.text.extend([" (", &address, ")"]),
+                }
+            }
+            TagEnd::TableCell => {
+                self.row.push(one_spaced(&mem::take(&mut self.text)));
+                self.row_end = range.end;
+            }
+            TagEnd::TableHead | TagEnd::TableRow => {
+                // The parser drops cells beyond those of the head.
+                let excess = self.source.get(self.row_end..range.end).unwrap_or_default();
+                let excess = excess.trim_matches(|letter: char| letter == '|' || letter.is_whitespace());
+                self.row
+                    .extend(Some(excess.to_owned()).filter(|excess| !excess.is_empty()));
+                self.rows.push(mem::take(&mut self.row));
+            }
+            _ => {}
+        }
+    }
+
+    fn inline(&mut self, event: &Event<'_>) {
+        let style = self.style();
+        match event {
+            // An entity can stand for a control character.
+            Event::Text(part) | Event::Html(part) | Event::InlineHtml(part) => {
+                let part = self.look.safe(part);
+                self.text.push_str(&self.look.paint(style, &part));
+            }
+            // Without colours code keeps its marks.
+            Event::Code(code) if !self.look.coloured => self.text.extend(["`", code, "`"]),
+            Event::Code(code) => {
+                let style = style.fg_color(CODE.get_fg_color());
+                self.text.push_str(&self.look.paint(style, code));
+            }
+            _ => self.text.push(' '),
+        }
+    }
+}
+
+/// The marks that end the block of code which begins there, after those of the quotes before it.
+fn fence_at(source: &str, start: usize) -> String {
+    let (before, fence) = source.split_at(start);
+    let quotes = before.chars().filter(|letter| *letter == '>');
+    let marks = fence.chars().take_while(|letter| fence.starts_with(*letter));
+    quotes.chain(marks).collect()
+}
+
 /// Adds text to a line that has not ended, and takes the lines that have.
 pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
     partial.push_str(more);
@@ -206,47 +311,6 @@ pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
     mem::replace(partial, rest)
 }
 
-fn style_of(part: &Compound<'_>, base: Style) -> Style {
-    let mut style = if part.code { CODE } else { base };
-    if part.bold {
-        style = style.bold();
-    }
-    if part.italic {
-        style = style.italic();
-    }
-    if part.strikeout {
-        style = style.strikethrough();
-    }
-    style
-}
-
-/// The line with [`STAR`] for each star that styles nothing: those that no equal mark after a word closes.
-fn with_plain_stars(line: &str) -> String {
-    let letters: Vec<char> = line.chars().collect();
-    let is_blank = |at: Option<usize>| {
-        at.and_then(|at| letters.get(at))
-            .is_none_or(|letter| letter.is_whitespace())
-    };
-    let mut shown = letters.clone();
-    // Of each length of mark the one that waits for its end.
-    let (mut open, mut is_code, mut at) = (BTreeMap::new(), false, 0);
-    while at < letters.len() {
-        let length = letters[at..].iter().take_while(|letter| **letter == '*').count();
-        is_code ^= letters[at] == '`';
-        let (starts, ends) = (!is_blank(Some(at + length)), !is_blank(at.checked_sub(1)));
-        let is_bullet = at == 0 && length == 1 && !starts;
-        if length > 0 && !is_code && !is_bullet {
-            shown[at..at + length].fill(STAR);
-            match open.remove(&length).filter(|_| ends) {
-                Some(start) => {
-                    shown[start..start + length].fill('*');
-                    shown[at..at + length].fill('*');
-                }
-                None if starts => drop(open.insert(length, at)),
-                None => {}
-            }
-        }
-        at += length.max(1);
-    }
-    shown.into_iter().collect()
+fn one_spaced(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,7 @@
 //! Markdown as a terminal shows it.
 
+use proptest::prelude::*;
+
 use super::{Look, Markdown};
 
 fn look(coloured: bool) -> Look {
@@ -69,11 +71,66 @@ fn blocks_look_as_what_they_are() {
     check("* **a** * b\n", "• a * b\n");
 }
 
+/// Each line with what is shown of it.
+#[test]
+fn marks_are_understood_as_everywhere() {
+    let table = [
+        ("_it_, __bo__ and ~~old~~", "it, bo and old"),
+        ("snake_case_name 2*3*4", "snake_case_name 234"),
+        ("\\*plain\\* &amp; &lt;b&gt; <b>", "*plain* & <b> <b>"),
+        ("\u{f8ff} stays", "\u{f8ff} stays"),
+        ("`_a_ &amp;`", "`_a_ &amp;`"),
+        ("~/a and ~/b, a:~/b:~/c", "~/a and ~/b, a:~/b:~/c"),
+        ("1) one", "1) one"),
+        ("+ one", "• one"),
+        ("> > two", "│ │ two"),
+        ("> - # three", "│ • three"),
+        ("- [ ] open", "• [ ] open"),
+        ("Title ##", "Title ##"),
+        ("#", "#"),
+        (">", "│"),
+        ("\t- deep", "    • deep"),
+        ("        eight spaces", "        eight spaces"),
+        ("&#27;[31m&#x202e;red&#10;x", "[31mred x"),
+    ];
+    for (line, expected) in table {
+        check(line, &format!("{expected}\n"));
+    }
+}
+
+#[test]
+fn links_show_their_addresses() {
+    let table = [
+        ("[link](http://x.y)", "link (http://x.y)"),
+        ("[*a* `b`](c \"d\").", "a `b` (c d)."),
+        ("<http://x.y>", "http://x.y"),
+        ("<me@x.y>", "me@x.y"),
+        ("[http://x.y](http://x.y)", "http://x.y"),
+        ("[](http://x.y)", "http://x.y"),
+        ("![map](m.png)", "map (m.png)"),
+        ("[![i](i.png)](http://x.y)", "i (i.png) (http://x.y)"),
+        ("[x](http://y?a&#27;=1)", "x (http://y?a=1)"),
+        ("[link][1] [2]", "[link][1] [2]"),
+        ("[1]: http://x.y", "[1]: http://x.y"),
+        ("> [1]: http://x.y", "> [1]: http://x.y"),
+    ];
+    for (line, expected) in table {
+        check(line, &format!("{expected}\n"));
+    }
+}
+
 #[test]
 fn code_is_shown_as_it_is() {
     let code = "```rust\nlet *x* = a   +  b; // a line that is wider than the terminal\n\n# no head\n```\n";
     check(code, code);
     check("~~~\n| no | table |\n", "~~~\n| no | table |\n");
+    let nested = "````md\n```sh\n*x*\n```\n````\n";
+    check(nested, nested);
+    check("```a``` *b*\n*c*\n", "`a` b\nc\n");
+    check("- ```sh\n  *x*\n  ```\n*b*\n", "- ```sh\n  *x*\n  ```\nb\n");
+    // The block ends with its quote.
+    check("> ```\n> *x*\n> ```\n> *y*\n", "> ```\n> *x*\n> ```\n│ y\n");
+    check("> ```\n> *x*\n*y*\n", "> ```\n> *x*\ny\n");
 }
 
 #[test]
@@ -82,6 +139,12 @@ fn a_table_is_aligned() {
         "| a | long head |\n|--|:-:|\n| more | b |\nafter",
         "a    │ long head\n─────┼──────────\nmore │ b\nafter\n",
     );
+    check(
+        "  | `a` | b |\n  |-|-|\n  | c \\| d | 表 | e | f |\n  | g |",
+        "  `a`   │ b\n  ──────┼────┼──────\n  c | d │ 表 │ e | f\n  g     │\n",
+    );
+    // Without a line below its head it is none.
+    check("| no | *table* |\n| x |\n", "| no | table |\n| x |\n");
 }
 
 #[test]
@@ -92,4 +155,107 @@ fn styles_are_written() {
         shown,
         "\u{1b}[1m\u{1b}[4mHead\u{1b}[0m\nsome \u{1b}[1mbold\u{1b}[0m, \u{1b}[3mslanted\u{1b}[0m and \u{1b}[36mcode\u{1b}[0m\n"
     );
+}
+
+/// What a text is made of: marks, and `x` for letters.
+fn piece() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "x",
+        "x",
+        "x",
+        "x",
+        " ",
+        " ",
+        "\n",
+        "\n",
+        "\n\n",
+        "    ",
+        "\t",
+        "*",
+        "**",
+        "_",
+        "__",
+        "~",
+        "~~",
+        "`",
+        "``",
+        "```",
+        "~~~",
+        "[",
+        "]",
+        "](",
+        "](http://",
+        ")",
+        "]: ",
+        "<",
+        ">",
+        "<http://",
+        "</",
+        "<!--",
+        "-->",
+        "!",
+        "![",
+        " \"",
+        "\"",
+        "'",
+        "(",
+        "|",
+        "| ",
+        " | ",
+        "\n|",
+        "|\n",
+        "\n|-|\n",
+        "\n|-|-|\n",
+        "\\",
+        "\\|",
+        "# ",
+        "## ",
+        "> ",
+        ">",
+        "- ",
+        "+ ",
+        "1. ",
+        "2) ",
+        "---",
+        "===",
+        ":",
+        "&",
+        "&amp;",
+        "&#27;",
+        "&#155;",
+        "&#10;",
+        "&#0;",
+        ";",
+        "{",
+        "}",
+        "^",
+        "[^",
+        "$",
+        "\u{f8ff}",
+        "\u{301}",
+        ".",
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Each letter of a text is shown once and in its place, whatever the marks mean, and nothing steers the terminal.
+    #[test]
+    fn no_letter_is_lost(pieces in prop::collection::vec(piece(), 0..60), coloured: bool) {
+        let mut next = '\u{4e00}'..;
+        let text: String = pieces.concat().chars().map(|letter| match letter {
+            'x' => next.next().unwrap_or('x'),
+            other => other,
+        }).collect();
+        let is_letter = |letter: &char| ('\u{4e00}'..'\u{4f00}').contains(letter) || *letter == '\u{f8ff}';
+        let mut markdown = Markdown::new(look(coloured));
+        let shown = markdown.push(&text) + &markdown.end();
+        let shown = anstream::adapter::strip_str(&shown).to_string();
+        let controls: Vec<char> = shown.chars().filter(|letter| letter.is_control() && !"\n\t".contains(*letter)).collect();
+        prop_assert_eq!(controls, vec![], "{:?}", text);
+        let written: String = text.chars().filter(is_letter).collect();
+        let seen: String = shown.chars().filter(is_letter).collect();
+        prop_assert_eq!(seen, written, "{:?} became {:?}", text, shown);
+    }
 }
