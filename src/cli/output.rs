@@ -201,7 +201,7 @@ impl Output {
         self.raw(&line)
     }
 
-    /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
+    /// Writes one line to standard error. With JSON, only problems are written there.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
         self.note_verbatim(&self.note_look.in_lines(text, 0))
     }
@@ -248,8 +248,8 @@ impl Output {
         self.text(&"\n".repeat(2_usize.saturating_sub(self.line_breaks)))
     }
 
-    /// Tells a problem on standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
-    /// be told there has nowhere else to go.
+    /// Writes a problem to standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
+    /// be written there has nowhere else to go.
     pub(super) fn problem(&mut self, problem: &Problem) {
         if problem.message.is_some() && self.end_line().is_err() {
             tracing::debug!("standard output is closed");
@@ -318,6 +318,18 @@ pub(super) fn cut_middle(text: &str, columns: usize, look: Look) -> String {
 /// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
 pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
     filled(line.split_inclusive(' '), columns, indent)
+}
+
+/// Breaks a list of clauses into lines, each of which ends with a comma; within a clause only if that is longer than a line.
+pub(super) fn clauses(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for clause in text.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.width() + clause.trim_end().width() <= columns => line.push_str(clause),
+            _ => lines.extend(wrapped(clause, columns, 0).split('\n').map(str::to_owned)),
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// The width without styles.

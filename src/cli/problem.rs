@@ -27,7 +27,7 @@ pub(super) const DOCTOR_HINT: &str = "sessionctl doctor reports more";
 pub(super) struct Problem {
     /// The code that the process ends with.
     pub(super) exit: Exit,
-    /// What is wrong, on one line; nothing when the reader of the output has left and there is nobody to tell.
+    /// What is wrong, on one line; nothing when the reader of the output has left.
     pub(super) message: Option<String>,
     /// What to do next.
     pub(super) hint: Option<String>,
@@ -45,10 +45,10 @@ enum Cause {
     Connection,
 }
 
-/// A problem as `--json` tells it.
+/// A problem as `--json` prints it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
     kind: Value,
@@ -133,11 +133,11 @@ impl Problem {
         self
     }
 
-    /// The problem as one line of JSON; nothing when there is nobody to tell.
+    /// The problem as one line of JSON; nothing when the reader of the output has left.
     pub(super) fn json(&self) -> Option<String> {
         let message = self.message.as_deref()?;
         let error = self.error();
-        let told = Told {
+        let printed = Printed {
             code: error.map(|error| error.kind.code()),
             kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
             message,
@@ -150,8 +150,8 @@ impl Problem {
             hint: self.hint.as_deref(),
             exit_code: self.exit.code(),
         };
-        let told = serde_json::to_string(&told).ok()?;
-        Some(format!("{{\"error\":{told}}}"))
+        let printed = serde_json::to_string(&printed).ok()?;
+        Some(format!("{{\"error\":{printed}}}"))
     }
 
     /// Replaces the message.
@@ -328,7 +328,7 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
         }
         ErrorKind::Busy => format!("see what it is doing: sessionctl show {id}"),
         ErrorKind::InvalidCwd => {
-            format!("create the folder again, or move the conversation to this folder: sessionctl mv {id} .")
+            format!("move the conversation to this folder: sessionctl mv {id} .")
         }
         ErrorKind::NotResumable => format!(
             "list what was tried: sessionctl lineage {id}; start a new chat under the same id: sessionctl reset {id}"
@@ -372,20 +372,20 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_what_people_are_told_and_more() {
+    fn json_has_what_is_printed_and_more() {
         let error = BridgeError::new(ErrorKind::Conflict, "no").with("undoId", "u-1");
-        let told: serde_json::Value =
+        let printed: serde_json::Value =
             serde_json::from_str(&Problem::from(error).hint("look again").json().unwrap()).unwrap();
         assert_eq!(
-            told,
+            printed,
             json!({"error": {"code": 1012, "kind": "conflict", "message": "no", "retryable": false,
                 "data": {"kind": "conflict", "retryable": false, "undoId": "u-1"}, "hint": "look again",
                 "exitCode": 5}})
         );
-        let told: serde_json::Value =
+        let printed: serde_json::Value =
             serde_json::from_str(&Problem::new(Exit::NoDaemon, "none").json().unwrap()).unwrap();
         assert_eq!(
-            told,
+            printed,
             json!({"error": {"kind": "noDaemon", "message": "none", "retryable": false, "exitCode": 3}})
         );
     }

@@ -83,8 +83,8 @@ fn none_named() -> Problem {
         .hint("sessionctl ls lists them; . is the last one of this folder")
 }
 
-/// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then the user need
-/// not be told which conversation it found.
+/// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then it need
+/// not be printed which conversation was found.
 fn has_id(found: &Conversation, word: &str) -> bool {
     found.id.to_string().starts_with(word) || !is_meant(found, word)
 }

@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, cut, cut_middle, one_line};
+use super::output::{DIM, Look, clauses, cut, cut_middle, one_line};
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +43,8 @@ enum Layout {
     Right,
     /// Loses its middle where there is no room.
     Path,
+    /// Continues on further lines where it is the last column.
+    Clauses,
 }
 
 impl Column {
@@ -76,6 +78,11 @@ pub(super) const fn right(header: &'static str) -> Column {
 /// A column of what loses its middle where there is no room, such as paths.
 pub(super) const fn path(header: &'static str) -> Column {
     Column::new(header, Layout::Path)
+}
+
+/// A column of lists of clauses, which continue on further lines where it is the last one.
+pub(super) const fn wrapped(header: &'static str) -> Column {
+    Column::new(header, Layout::Clauses)
 }
 
 /// A list. The last column is cut to the terminal's width, no other is cut.
@@ -116,18 +123,26 @@ impl Table {
         self.narrow(&mut widths, columns);
         let headers: Vec<Cell> = self.columns.iter().map(|column| dim(column.header)).collect();
         let rows = std::iter::once(&headers).chain(&self.rows);
-        rows.map(|row| self.line(row, &widths, columns, look)).collect()
+        rows.flat_map(|row| self.row_lines(row, &widths, columns, look))
+            .collect()
     }
 
-    /// A row with these columns, each an index and its width.
-    fn line(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> String {
-        let (mut line, mut taken) = (String::new(), 0);
+    /// A row with these columns, each an index and its width: one line, and those on which its last cell continues.
+    fn row_lines(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> Vec<String> {
+        let (mut line, mut taken, mut further) = (String::new(), 0, Vec::new());
         for (place, (index, width)) in widths.iter().enumerate() {
             let (text, style) = &row[*index];
             let is_last = place + 1 == widths.len();
+            let room = columns.saturating_sub(taken).max(1);
             let text = match self.is_path(*index) {
                 true => cut_middle(text, *width, look),
-                false if is_last => cut(text, columns.saturating_sub(taken).max(1), look),
+                false if is_last && self.columns[*index].layout == Layout::Clauses => {
+                    let mut lines = clauses(text, room).into_iter();
+                    let first = lines.next().unwrap_or_default();
+                    further = lines.collect();
+                    first
+                }
+                false if is_last => cut(text, room, look),
                 false => text.clone(),
             };
             let space = " ".repeat(width.saturating_sub(text.width()));
@@ -137,9 +152,18 @@ impl Table {
                 false => text + &space,
             });
             line.push_str(&" ".repeat(GAP));
+            if is_last {
+                let indent = " ".repeat(taken);
+                let further = further
+                    .iter()
+                    .map(|text| indent.clone() + &look.paint(*style, text));
+                return std::iter::once(line.trim_end().to_owned())
+                    .chain(further)
+                    .collect();
+            }
             taken += width + GAP;
         }
-        line.trim_end().to_owned()
+        Vec::new()
     }
 
     /// Takes out optional columns until the last one has room.

@@ -4,7 +4,7 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::{ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::past::tell_kept;
+use super::past::note_backups;
 use super::{Context, missing_folder, real_folder};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
@@ -120,7 +120,9 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     }
     for finding in &answer.findings {
         let (place, why) = (place(finding), one_line(&finding.detail));
-        context.output.note(&format!("it can be read; {place}: {why}"))?;
+        context
+            .output
+            .note(&format!("the transcript has a problem ({place}): {why}"))?;
     }
     if answer.archived {
         let session = answer.conversation.head.as_ref().unwrap_or(&id);
@@ -142,7 +144,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     };
     let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
     let exit = if is_damaged { Exit::Failed } else { Exit::Done };
-    tell_kept(context, &answer.kept)?;
+    note_backups(context, &answer.kept)?;
     print_findings(context, &answer.findings)?;
     let look = context.output.look;
     if answer.more > 0 {
@@ -152,12 +154,12 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     if let Some(repaired) = &answer.repaired {
         print_repaired(context, &daemon, repaired, &answer).await?;
     } else if !is_damaged {
-        let line = look.paint(GOOD, "nothing is wrong with it");
+        let line = look.paint(GOOD, "no damage found");
         context.output.line(&line)?;
     } else if is_repaired {
         context
             .output
-            .note("no copy was made: none of this can be repaired")?;
+            .note("no copy was made: this damage cannot be repaired")?;
     }
     Ok(exit)
 }

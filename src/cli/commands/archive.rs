@@ -116,8 +116,8 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let total = answer.total.unwrap_or_default();
     let room = match (total.sessions, total.bytes) {
         (0, _) => String::new(),
-        (_, 0) => "; they share the disk space of the transcripts".to_owned(),
-        (_, bytes) => format!("; they take {} beside the transcripts", words::size(bytes)),
+        (_, 0) => "; sharing the disk space of the transcripts".to_owned(),
+        (_, bytes) => format!("; using {} in addition to the transcripts", words::size(bytes)),
     };
     let line = format!(
         "backups of {} in {}{room}",

@@ -21,7 +21,10 @@ const STATES: [(&str, &str); 8] = [
     ("awaiting", "A turn waits for your answer to a question"),
     ("cancelling", "A cancelled turn has not ended yet"),
     ("limited", "The last prompt hit a usage limit"),
-    ("interrupted", "A turn was cut short, or a queued prompt is held"),
+    (
+        "interrupted",
+        "A turn was interrupted, or a queued prompt is held",
+    ),
     ("moving", "The conversation is being moved to another folder"),
     (
         "failed",
@@ -177,11 +180,11 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
     table
 }
 
-/// What stands in place of a title: the folder, and on a terminal what the conversation is.
+/// What stands in place of a title on a terminal: the folder, or what the conversation is. A program gets nothing there.
 fn untitled(one: &Conversation, look: Look) -> String {
     let folder = words::path(&one.cwd, look);
     match &one.parent {
-        _ if look.columns.is_none() => folder,
+        _ if look.columns.is_none() => String::new(),
         Some(parent) => format!("{folder} (fork of {})", words::short_id(parent.conversation_id)),
         None if is_empty(one) => "(no prompt yet)".to_owned(),
         None => folder,

@@ -11,7 +11,7 @@ use crate::cli::follow::reported;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
-use crate::cli::table::{Table, dim, left, path, plain, right};
+use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
 use crate::cli::tree::{Member, draw};
 use crate::cli::words::{self, Clock};
@@ -145,7 +145,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
     }
     let log = entries(context, &daemon, conversation.id).await?;
     let undone = words::left_by_undo(&log);
-    let mut table = Table::new([left("SESSION"), right("MADE"), left("NOW"), path("ORIGIN")]);
+    let mut table = Table::new([left("SESSION"), right("MADE"), left("NOW"), wrapped("ORIGIN")]);
     for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
@@ -207,7 +207,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
         right("WHEN"),
         left("SESSION"),
         left("NOW"),
-        path("CHANGE"),
+        wrapped("CHANGE"),
     ]);
     for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
         let now = match conversation.head.as_ref() {
@@ -257,7 +257,7 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
     if answer.truncated {
         context
             .output
-            .note("more forks than one picture can show are left out")?;
+            .note("some forks are not shown, because there are too many")?;
     }
     Ok(Exit::Done)
 }
@@ -270,7 +270,7 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
             Ok(newest_first) => member.steps = newest_first.into_iter().rev().collect(),
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
-                let word = format!("without the steps of {}:", words::short_id(id));
+                let word = format!("the turns of {} are not shown:", words::short_id(id));
                 let why = one_line(problem.message.as_deref().unwrap_or_default());
                 context.output.warning(&word, &why)?;
             }
@@ -308,7 +308,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     if !has_real_agent(&agents) {
         context
             .output
-            .note("only the built-in agent, which echoes; install another: sessionctl doctor")?;
+            .note("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
     Ok(Exit::Done)
 }

@@ -15,7 +15,7 @@ use crate::cli::advice::{Advice, Call};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
-use crate::cli::past::{Teller, Turns, is_prompt};
+use crate::cli::past::{Renderer, Turns, is_prompt};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
@@ -83,7 +83,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let (daemon, conversation) = context.on(past.target.name()).await?;
     let id = conversation.id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
-    let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
+    let (mut seen, mut renderer) = (Seen::default(), Renderer::new(context.output.look));
     let mut pager = if is_paged {
         Pager::start(Stdio::inherit())
     } else {
@@ -115,10 +115,10 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         }
         if let Some(steps) = steps {
             let clock = Clock::here();
-            teller.show_turns(Turns { steps, clock });
+            renderer.show_turns(Turns { steps, clock });
         }
         seen.add(page.kept, page.gaps);
-        let text = teller.page(&page.messages);
+        let text = renderer.page(&page.messages);
         let wants_more = match &mut pager {
             _ if context.output.json => context.output.raw(&raw).map(|()| true)?,
             Some(pager) => pager.take(&text),
@@ -225,21 +225,21 @@ impl Seen {
     }
 
     fn report(self, context: &mut Context<'_>) -> Outcome {
-        tell_kept(context, &Vec::from_iter(self.kept))?;
+        note_backups(context, &Vec::from_iter(self.kept))?;
         let mut gaps = self.gaps.iter();
-        gaps.try_for_each(|gap| tell_incomplete(context, &gap.upstream_id, &gap.detail))
+        gaps.try_for_each(|gap| warn_incomplete(context, &gap.upstream_id, &gap.detail))
     }
 }
 
 /// Says what is missing of a session.
-pub(super) fn tell_incomplete(context: &mut Context<'_>, session: &UpstreamId, detail: &str) -> Outcome {
+pub(super) fn warn_incomplete(context: &mut Context<'_>, session: &UpstreamId, detail: &str) -> Outcome {
     let session = words::short(session.as_str());
     let what = format!("session {session}: {}", one_line(detail));
     context.output.warning("incomplete:", &what)
 }
 
 /// Says which sessions were read from backups.
-pub(super) fn tell_kept(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
+pub(super) fn note_backups(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
     if kept.is_empty() {
         return Ok(());
     }

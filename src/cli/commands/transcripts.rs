@@ -88,7 +88,7 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
         .into_iter()
         .zip(words::names(&owners, look));
     for (one, (id, owner)) in transcripts.iter().zip(names) {
-        // Only the path tells the files of one session apart.
+        // Only the path distinguishes the files of one session.
         let path = match files[&(&one.agent, &one.upstream_id)] {
             1 => String::new(),
             _ => format!(" ({})", words::path(&one.path, look)),
@@ -100,14 +100,17 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
             dim(one.agent.as_str()),
             dim(if owner.is_empty() { "-".to_owned() } else { owner }),
             dim(words::path(&one.cwd, look)),
-            plain(text(one) + &path),
+            plain(text(one, look) + &path),
         ]);
     }
     table
 }
 
-/// What says most about a transcript: its title, else its folder, else its file.
-fn text(transcript: &Transcript) -> String {
+/// What says most about a transcript: its title, else on a terminal its folder or its file.
+fn text(transcript: &Transcript, look: Look) -> String {
+    if look.columns.is_none() {
+        return one_line(&transcript.title);
+    }
     let texts = [&transcript.title, &transcript.cwd, &transcript.path].map(|text| one_line(text));
     let mut texts = texts.into_iter().filter(|text| !text.is_empty());
     texts.next().unwrap_or_default()

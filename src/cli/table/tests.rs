@@ -1,6 +1,6 @@
 //! Which columns fit, and where they are cut.
 
-use super::{Look, Table, dim, left, path, plain, right};
+use super::{Look, Table, dim, left, path, plain, right, wrapped};
 
 fn table() -> Table {
     let mut table = Table::new([
@@ -82,6 +82,33 @@ fn paths_lose_their_middle() {
     assert_eq!(at(80), "1   today  /home/u/a/long/way/to/old  /new");
     assert_eq!(at(30), "1   /home/u/a…way/to/old  /new");
     assert_eq!(at(20), "1   /hom…o/old  /new");
+}
+
+/// Clauses stay whole where they fit.
+#[test]
+fn a_list_of_clauses_continues_on_further_lines() {
+    let mut table = Table::new([left("SESSION"), wrapped("ORIGIN")]);
+    table.row(["5d0c2a4e", "edited, from 80275ae4, carries 1 turn"].map(plain));
+    table.row(["80275ae4", "created"].map(plain));
+    let at = |columns| {
+        let look = Look {
+            columns: Some(columns),
+            ..Look::default()
+        };
+        table.lines(look)
+    };
+    let expected = [
+        "SESSION   ORIGIN",
+        "5d0c2a4e  edited, from 80275ae4,",
+        "          carries 1 turn",
+        "80275ae4  created",
+    ];
+    assert_eq!(at(34), expected);
+    assert_eq!(at(47).len(), 3);
+    assert_eq!(
+        at(20)[2..5],
+        ["          from", "          80275ae4,", "          carries 1"]
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::edit::{opened, place, replaced};
 use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
-use super::send::finish;
+use super::send::{finish, maybe_prompt};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
@@ -43,11 +43,11 @@ const LISTED_TURNS: usize = 20;
 
 /// The commands and what they do.
 const HELP: &str = "  /help                  Show this list
-  /history               Show what was said
+  /history               Show the messages
   /edit [TURN] [TEXT]    Replace a prompt and what followed (default: the last)
-  /rewind [TURN]         Go back to after a turn (without TURN: list the turns)
+  /rewind [TURN]         Drop later turns (without TURN: list the turns)
   /undo                  Undo the last edit, rewind, move or reset
-  /fork [TURN]           Continue on a branch; this conversation stays as it is
+  /fork [TURN]           Continue on a branch; this conversation is unchanged
   /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
   /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
@@ -112,7 +112,11 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     let daemon = context.connect().await?;
     let conversation = match options.new {
         true => new_here(&daemon, options.agent).await?,
-        false => select::chosen(context, &daemon, options.target.name()).await?,
+        false => {
+            let given = options.target.name();
+            let chosen = select::chosen(context, &daemon, given).await;
+            chosen.map_err(|problem| maybe_prompt(problem, given.unwrap_or_default()))?
+        }
     };
     chat_in(context, daemon, conversation).await
 }
@@ -299,7 +303,7 @@ impl Room {
                 };
                 context
                     .output
-                    .note(&format!("Went back to after {place}. /undo takes this back."))?;
+                    .note(&format!("Rewound to {place}. Undo with: /undo"))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
@@ -452,8 +456,8 @@ impl Room {
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
-            true => "nothing was said yet",
-            false => "/rewind TURN goes back to after it",
+            true => "no turns yet",
+            false => "/rewind TURN drops the turns after it",
         };
         context.output.aside(hint)
     }
@@ -470,7 +474,7 @@ impl Room {
 fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
     if all.is_empty() {
         return output.aside(&format!(
-            "the agent has not reported its {kind}s; it does with the first prompt"
+            "the agent has not reported its {kind}s yet; send the first prompt"
         ));
     }
     let look = output.note_look;

@@ -136,7 +136,7 @@ pub(super) fn refused(output: &Output, problem: Problem, conversation: &Conversa
             problem.for_lack_of_turns(&advice)
         }
         (Some(ErrorKind::Conflict), None) => problem.hint(format!(
-            "send a prompt: {}, or schedule one: {}",
+            "send a prompt: {}; or schedule one: {}",
             advice.command(Call::Send("Continue")),
             advice.command(Call::Continue("--at 18:30 --text 'Continue'"))
         )),
@@ -154,8 +154,8 @@ fn later(text: &str, now: Timestamp, zone: &TimeZone, advice: &Advice) -> Outcom
     match time(text, now, zone) {
         Some(at) if at > now => Ok(at),
         Some(_) => Err(
-            Problem::new(Exit::Usage, format!("the time is past: {shown}")).hint(format!(
-                "name a later one, for example in an hour: {}; without --at it continues now",
+            Problem::new(Exit::Usage, format!("the time is in the past: {shown}")).hint(format!(
+                "give a later time, for example in an hour: {}; omit --at to continue now",
                 advice.command(Call::Continue("--at +1h"))
             )),
         ),

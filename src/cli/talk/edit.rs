@@ -176,10 +176,10 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         }
     })?;
     let done = match &answer.moved {
-        Some(moved) => format!("Undid the move: back in {}", one_line(&moved.to)),
+        Some(moved) => format!("Undid the move. The folder is {} again.", one_line(&moved.to)),
         None => {
             let head = words::short(answer.link.upstream_id.as_str());
-            format!("Undid the last change: continues in session {head} again.")
+            format!("Undid the last change. The conversation continues in session {head}.")
         }
     };
     context.output.line(&done)?;

@@ -190,7 +190,7 @@ impl ToolCall {
     /// The files that it changes. `before` gives the text of a file whose diff leaves it out: Claude Code's adapter does so
     /// for each file that is written whole, whether it exists or not.
     fn edits(&self, before: impl Fn(&str) -> Result<String, String>) -> Vec<FileEdit> {
-        let told = self.contents("diff").filter_map(|diff| {
+        let shown = self.contents("diff").filter_map(|diff| {
             let text = |name: &str| diff[name].as_str().map(str::to_owned);
             let path = text("path")?;
             Some(FileEdit {
@@ -199,7 +199,7 @@ impl ToolCall {
                 path,
             })
         });
-        told.collect()
+        shown.collect()
     }
 
     /// The same, from the arguments of the usual tools where the agent sends no diff.

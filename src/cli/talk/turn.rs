@@ -465,7 +465,7 @@ impl<'a> Talk<'a> {
         }
         self.screen.usage_line()?;
         if let Some(waiting) = self.waiting.take() {
-            self.tell_displaced(daemon, &waiting).await?;
+            self.note_displaced(daemon, &waiting).await?;
         }
         Ok(ended)
     }
@@ -497,7 +497,7 @@ impl<'a> Talk<'a> {
         self.leave();
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped waiting for the daemon")
-            .hint(format!("see what became of it: sessionctl attach {id}"))
+            .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
     /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.

@@ -186,7 +186,7 @@ pub(super) fn history_part(
 ) -> Result<(Part, usize), ConversationError> {
     let part = match (cursor, last) {
         (Some(_), Some(_)) => {
-            let why = "cursor and last exclude each other: last begins at the end";
+            let why = "cursor and last cannot be combined, because last begins at the end";
             return Err(ConversationError::invalid("last", why));
         }
         (Some(cursor), None) => Part::At(cursor),
@@ -194,7 +194,7 @@ pub(super) fn history_part(
         // Only the page has a limit then.
         (None, Some(last @ 1..)) if limit.is_some() => Part::Newest(last as usize),
         (None, Some(last)) => {
-            let hint = ", or have a limit beside it";
+            let hint = " unless limit is given too";
             return Ok((Part::Last, within("last", last, LINEAGE_LIMITS.1, hint)?));
         }
     };

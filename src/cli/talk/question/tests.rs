@@ -40,9 +40,9 @@ fn asked(tool_call: Value) -> Vec<String> {
 /// A user who answers with a word sees what it means before.
 #[test]
 fn what_holds_for_later_questions_too_is_shown_in_the_words_of_the_agent() {
-    let told = super::lines(&permission(json!({})), "/home/u/src", &[]);
+    let shown = super::lines(&permission(json!({})), "/home/u/src", &[]);
     assert_eq!(
-        told.last().map(String::as_str),
+        shown.last().map(String::as_str),
         Some("  always means: Yes, and don't ask again for rm")
     );
 }
@@ -189,7 +189,7 @@ fn a_file_that_cannot_be_shown_is_not_taken_for_a_new_one() {
 
 /// A user sees all of a change before allowing it.
 #[test]
-fn what_allows_is_told_from_what_refuses() {
+fn what_allows_is_distinguished_from_what_refuses() {
     let text: String = (0..100).map(|line| format!("{line}\n")).collect();
     let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
     let asked = permission(call);

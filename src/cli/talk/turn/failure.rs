@@ -10,7 +10,7 @@ use crate::cli::output::one_line;
 use crate::cli::problem::Problem;
 use crate::cli::words::{self, Clock};
 
-/// The problem of a turn of this conversation, unless it ended well. `is_said` tells whether the answer ended with the words of
+/// The problem of a turn of this conversation, unless it ended well. `is_said`: whether the answer ended with the words of
 /// a failure.
 pub(super) fn problem_of(
     turn: &TurnResult,
@@ -61,7 +61,7 @@ pub(super) fn problem_of(
         }
         FailureKind::AgentDied | FailureKind::DaemonRestarted => {
             format!(
-                "the history keeps what the agent has saved, which may not be all of its last words; continue with: {}",
+                "the history has what the agent saved, which may lack the end of its answer; continue with: {}",
                 continuing("")
             )
         }

@@ -172,7 +172,7 @@ impl Talk<'_> {
     pub(super) fn stays_open(&self, exit: Exit) -> Problem {
         let answer = self.advice().command(Call::Answer(""));
         Problem::new(exit, "the question is still open; nothing was answered")
-            .hint(format!("have it asked again: {answer}"))
+            .hint(format!("answer it later: {answer}"))
     }
 
     /// Shows text in the pager, and asks again after it.
@@ -195,7 +195,7 @@ impl Talk<'_> {
     pub(in crate::cli::talk) fn unanswered(&self, interrupt: &Interrupt) -> Problem {
         let (id, how) = (words::short_id(self.id), self.how_to_answer(interrupt));
         let subject = question::subject(interrupt);
-        let message = format!("the agent asks, and its question was left open: {subject}");
+        let message = format!("the agent waits for an answer: {subject}");
         Problem::new(Exit::Asked, message)
             .hint(format!("{how}; then follow the turn: sessionctl attach {id}"))
             .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
