@@ -92,6 +92,7 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
     }
 
     /// How much is kept, in bytes.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.lock().bytes
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::library::Identity;
+use super::file_read::Identity;
 use super::meter::Tally;
 use ends::{Buffers, entry, on_threads};
 use find::{Finding, Found};

@@ -15,6 +15,7 @@ use super::facts::{IdRef, Role};
 use crate::transcript::claude::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
+use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::lines::{Lines, go_to, line_text};
 
 /// The messages of a branch.
@@ -100,12 +101,6 @@ impl Book {
         book.unknown = walk.unknown(&index.entries, until.is_none()) as u64;
         book.cut_by_compaction = walk.cut_by_compaction;
         Some(book)
-    }
-
-    /// About how much memory this takes beside the index, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        (self.messages.capacity() + self.turns.capacity()) * size_of::<u32>()
     }
 
     /// The most turns that may ever have stood in the transcript; no limit where a compaction left its past elsewhere.
@@ -336,6 +331,22 @@ impl Book {
             blocks,
             bytes: line.len() as u64,
         })
+    }
+}
+
+impl IndexedBranch for Book {
+    type Index = Index;
+
+    fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
+        Self::of(index, until)
+    }
+
+    fn turns(&self) -> usize {
+        self.turns()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        (self.messages.capacity() + self.turns.capacity()) * size_of::<u32>()
     }
 }
 

@@ -13,7 +13,8 @@ use jiff::Timestamp;
 
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::turns_in_words as words;
-use crate::transcript::library::{Identity, Library};
+use crate::transcript::file_read::Identity;
+use crate::transcript::library::Library;
 use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::origin::Origin;
 

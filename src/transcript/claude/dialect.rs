@@ -16,7 +16,7 @@ use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
-    TranscriptState, TurnEnd, open_first,
+    TranscriptState, open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
@@ -131,13 +131,7 @@ impl Dialect for Claude {
     }
 
     fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
-        let standing = library.standing(path)?;
-        Ok(TranscriptState {
-            is_answered: standing.turn_end == TurnEnd::Over,
-            turn_end: standing.turn_end,
-            prompts: Some(standing.prompts),
-            bytes: standing.bytes,
-        })
+        library.state(path)
     }
 
     fn can_fix(&self, kind: FindingKind) -> bool {

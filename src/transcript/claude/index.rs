@@ -7,6 +7,7 @@ use super::facts::{ChainFacts, INDEX, IdRef, RecordFacts, RecordId, Role};
 use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
+use crate::transcript::indexes::{Extent, GrowingIndex};
 use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::scan::{PrunedLines, Scanned};
 
@@ -94,39 +95,6 @@ impl Index {
             },
             ..behind
         })
-    }
-
-    /// Reads the lines that were appended; the reader's next byte is the one at [`Index::whole_bytes`].
-    ///
-    /// Only for an index that [`Index::can_extend`].
-    ///
-    /// # Errors
-    /// What the reader answers, but for an interruption, which is tried again. The index is of no use then.
-    pub fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
-        let mut lines = PrunedLines::new(reader, self.whole_bytes, &INDEX);
-        self.ends_torn = false;
-        while let Some(line) = lines.next_line()? {
-            let (offset, ended) = (line.position.offset, line.ended);
-            match line.readable() {
-                Scanned::Blank => {}
-                Scanned::Garbage if ended => self.garbage_lines += 1,
-                Scanned::Garbage => self.ends_torn = true,
-                Scanned::Record(record) => {
-                    self.took_unended = !ended;
-                    self.push(
-                        offset,
-                        RecordFacts::of(&Record {
-                            fields: record.fields(),
-                        }),
-                    );
-                }
-            }
-            if ended {
-                self.whole_bytes = lines.position().offset;
-            }
-        }
-        self.bytes = lines.position().offset;
-        Ok(())
     }
 
     /// Takes one more record, which begins at `offset`, behind all that were taken.
@@ -226,31 +194,6 @@ impl Index {
         before
             .filter(|position| self.entries.role(*position) == Role::Prompt)
             .count()
-    }
-
-    /// How many bytes were read.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Where the last line ends that a newline ends: what is appended later is read from there on.
-    #[must_use]
-    pub fn whole_bytes(&self) -> u64 {
-        self.whole_bytes
-    }
-
-    /// Whether what is appended can be taken by itself. Not when the last line was taken without its newline: what
-    /// comes may go on with it.
-    #[must_use]
-    pub fn can_extend(&self) -> bool {
-        !self.took_unended
-    }
-
-    /// About how much memory this takes, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.entries.memory_bytes() + self.session_wide.capacity() * size_of::<u64>()
     }
 
     /// How many chain records there are.
@@ -416,6 +359,47 @@ impl Index {
         let message = main().find(|position| self.entries.role(*position) != Role::Other);
         let leaf = message.or_else(|| main().next())?;
         self.entries.find(self.entries.id(leaf))
+    }
+}
+
+impl GrowingIndex for Index {
+    fn extent(&self) -> Extent {
+        Extent {
+            bytes: self.bytes,
+            whole_bytes: self.whole_bytes,
+            can_extend: !self.took_unended,
+        }
+    }
+
+    fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
+        let mut lines = PrunedLines::new(reader, self.whole_bytes, &INDEX);
+        self.ends_torn = false;
+        while let Some(line) = lines.next_line()? {
+            let (offset, ended) = (line.position.offset, line.ended);
+            match line.readable() {
+                Scanned::Blank => {}
+                Scanned::Garbage if ended => self.garbage_lines += 1,
+                Scanned::Garbage => self.ends_torn = true,
+                Scanned::Record(record) => {
+                    self.took_unended = !ended;
+                    self.push(
+                        offset,
+                        RecordFacts::of(&Record {
+                            fields: record.fields(),
+                        }),
+                    );
+                }
+            }
+            if ended {
+                self.whole_bytes = lines.position().offset;
+            }
+        }
+        self.bytes = lines.position().offset;
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.entries.memory_bytes() + self.session_wide.capacity() * size_of::<u64>()
     }
 }
 

@@ -252,6 +252,7 @@ impl OpenTranscript for OpenBook {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::indexes::GrowingIndex;
 
     const PROMPT: &str = r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"hi"}}"#;
     const REPLY: &str = r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"hello"}}"#;
@@ -264,7 +265,10 @@ mod tests {
         let torn = index(&path).expect("an index");
         assert_eq!((torn.prompts(), torn.live_uuid().as_deref()), (1, Some("a1")));
         assert!(torn.ends_torn());
-        assert_eq!(torn.bytes(), std::fs::metadata(&path).expect("a file").len());
+        assert_eq!(
+            torn.extent().bytes,
+            std::fs::metadata(&path).expect("a file").len()
+        );
 
         std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n")).expect("a file");
         assert!(!index(&path).expect("an index").ends_torn());

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::book::Book;
 use super::*;
+use crate::transcript::indexes::GrowingIndex;
 use crate::transcript::tests::{ToldTurn, told};
 
 /// A transcript in the making: one line a call.
@@ -293,7 +294,10 @@ fn damage_around_the_records_is_harmless() {
     assert_eq!(said(&branch), [("one", "1")]);
     let index = Index::read(&bytes[..]).expect("memory can be read");
     assert!(index.ends_torn());
-    assert_eq!((index.garbage_lines(), index.bytes()), (1, bytes.len() as u64));
+    assert_eq!(
+        (index.garbage_lines(), index.extent().bytes),
+        (1, bytes.len() as u64)
+    );
 }
 
 #[test]

@@ -23,18 +23,19 @@ use crate::transcript::codex::book::{Book, BookBuilder, Growth, HistoryEnd};
 use crate::transcript::codex::{self, LastTurn, check};
 use crate::transcript::codex::{HistoryBase, Meta, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
+use crate::transcript::file_read::Change;
 use crate::transcript::locate::file_name;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::summary::END_BYTES;
-use kept::{Currency, Key, Volume};
+use kept::{KeptFile, Key, Volume};
 use text::Text;
 use tree::Tree;
 
 pub use beginning::{counted_bytes, same_beginning};
 pub use item::item_of_turn;
-pub use kept::{KEPT_BYTES, RolloutBooks};
+pub use kept::RolloutBooks;
 pub use place::{bring_back, expected_place, place_of};
 
 /// The folder, below Codex' own, of rollouts that were archived.
@@ -256,19 +257,19 @@ impl OpenRollout {
         };
         let refresh = |known: Option<Volume>| {
             if let Some(volume) = known {
-                match books.standing(&volume) {
-                    Currency::Stale => {}
+                match volume.change() {
+                    Change::Other => {}
                     // What is missing may be there by now, in a place that is not known yet.
                     _ if !volume.lacks_the_same(root, upstream_id) => {}
-                    Currency::Current => return Ok(volume),
-                    Currency::Grown => {
-                        if let Some(volume) = Self::extended(books, volume)? {
+                    Change::Same => return Ok(volume),
+                    Change::Grown => {
+                        if let Some(volume) = Self::extended(volume)? {
                             return Ok(volume);
                         }
                     }
                 }
             }
-            Self::read(books, root, upstream_id, until)
+            Self::read(root, upstream_id, until)
         };
         books.look(&key, refresh, Self::unread)
     }
@@ -285,24 +286,24 @@ impl OpenRollout {
 
     /// A history with what was appended to its last file; none when it does not end with the same turn any more, or the file
     /// is another by now.
-    fn extended(books: &RolloutBooks, mut volume: Volume) -> Result<Option<Volume>, TranscriptError> {
+    fn extended(mut volume: Volume) -> Result<Option<Volume>, TranscriptError> {
         let Some(last) = volume.files.pop() else {
             return Ok(None);
         };
         let (mut text, identity) = Text::open(&last.path)?;
         let mut builder = BookBuilder::resume(Arc::unwrap_or_clone(volume.book), volume.mark);
         let end = text
-            .seek(SeekFrom::Start(last.whole_bytes()))
+            .seek(SeekFrom::Start(last.read.whole_bytes))
             .and_then(|_| builder.go_on(&mut text))
             .map_err(TranscriptError::io("read", &last.path))?;
         let Some((book, mark)) = builder.finish() else {
             return Ok(None);
         };
         // It may have become another between the first look and the reading.
-        if books.currency(&last) != Currency::Grown {
+        if last.change() != Change::Grown {
             return Ok(None);
         }
-        volume.files.push(books.file(&last.path, identity, end));
+        volume.files.push(KeptFile::new(&last.path, identity, end));
         Ok(Some(Volume {
             book: Arc::new(book),
             mark,
@@ -311,12 +312,7 @@ impl OpenRollout {
     }
 
     /// The session as it is now.
-    fn read(
-        books: &RolloutBooks,
-        root: &Path,
-        upstream_id: &str,
-        until: Option<(&str, &str)>,
-    ) -> Result<Volume, TranscriptError> {
+    fn read(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Volume, TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
         let own_path = sources
             .last()
@@ -345,7 +341,7 @@ impl OpenRollout {
             if matches!(text, Text::Packed(_)) {
                 end.growth = Growth::ReadAnew;
             }
-            files.push(books.file(&source.path, identity, end));
+            files.push(KeptFile::new(&source.path, identity, end));
         }
         let (book, mark) = builder.finish().ok_or_else(not_found)?;
         Ok(Volume {
@@ -488,7 +484,7 @@ pub fn files_of(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Transcri
 /// # Errors
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
-    let volume = OpenRollout::read(&RolloutBooks::default(), root, upstream_id, None)?;
+    let volume = OpenRollout::read(root, upstream_id, None)?;
     let open = OpenRollout::unread(&volume);
     let book = &open.book;
     let is_carried = |turn: &usize| {

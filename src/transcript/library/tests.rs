@@ -1,5 +1,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use super::*;
 
@@ -117,7 +119,7 @@ fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
         Some("w2"),
         "grown, with another beginning"
     );
-    assert_eq!(library.standing(&place.path).expect("a standing").prompts, 1);
+    assert_eq!(library.state(&place.path).expect("a state").prompts, Some(1));
     assert!(
         library.open(&place.path, Some("w1")).is_ok(),
         "the beginning was read too"
@@ -131,7 +133,7 @@ fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
         library.index(&place.path),
         Err(TranscriptError::Io { .. })
     ));
-    assert_eq!(library.kept_bytes(), 0);
+    assert_eq!(library.claude.cache.bytes(), 0);
     std::fs::write(&place.path, "").expect("a file");
     assert_eq!(leaf(&place.path), None);
 }
@@ -161,7 +163,7 @@ fn a_long_file_is_read_in_two_halves_and_is_the_same() {
             let found = (index.records(), index.garbage_lines(), index.ends_torn());
             (
                 found,
-                library.standing(&place.path).expect("a standing"),
+                library.state(&place.path).expect("a state"),
                 library.origin(&place.path).expect("an origin"),
                 place.messages(library),
             )
@@ -185,7 +187,7 @@ fn only_files_are_read() {
         "{error:?}"
     );
     assert!(library.index(&folder.path().join("none.jsonl")).is_err());
-    assert_eq!(library.kept_bytes(), 0);
+    assert_eq!(library.claude.cache.bytes(), 0);
 }
 
 #[test]
@@ -239,9 +241,9 @@ fn how_the_last_turn_stands() {
     ];
     for (number, (more, ended)) in table.into_iter().enumerate() {
         let place = Place::new(&(prompt("u", "") + &more));
-        let standing = Library::default().standing(&place.path).expect("a standing");
-        assert_eq!(standing.turn_end, ended, "case {number}");
-        assert_eq!(standing.prompts, if number == 11 { 2 } else { 1 });
+        let state = Library::default().state(&place.path).expect("a state");
+        assert_eq!(state.turn_end, ended, "case {number}");
+        assert_eq!(state.prompts, Some(if number == 11 { 2 } else { 1 }));
     }
 }
 
@@ -258,13 +260,13 @@ fn no_turn_of_older_files_is_over_before_its_last_record() {
         let mut over = Vec::new();
         for line in text.split_inclusive('\n') {
             place.append(line);
-            let standing = library.standing(&place.path).expect("a standing");
+            let state = library.state(&place.path).expect("a state");
             let is_reply = line.contains(r#""type":"assistant""#) && line.contains(r#""isSidechain":false"#);
-            if standing.turn_end == TurnEnd::Over && is_reply {
-                over.push((standing.prompts, line));
+            if state.turn_end == TurnEnd::Over && is_reply {
+                over.push((state.prompts, line));
             }
         }
-        let turns: Vec<u64> = over.iter().map(|(prompts, _)| *prompts).collect();
+        let turns: Vec<u64> = over.iter().filter_map(|(prompts, _)| *prompts).collect();
         // The last one too: these versions say why the model stopped in the record with which a turn ends.
         assert_eq!(turns, [1, 2, 3, 4]);
         assert!(over.iter().all(|(_, line)| line.contains("end_turn")));
@@ -275,7 +277,7 @@ fn no_turn_of_older_files_is_over_before_its_last_record() {
 fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
     let place = Place::new(&prompt("u1", ""));
     let library = Library::default();
-    let slot = library.kept.slot(&place.path);
+    let slot = library.claude.cache.slot(&place.path);
     let held = slot.lock().expect("nobody else");
     let indexes: Vec<Arc<Index>> = std::thread::scope(|scope| {
         let asking: Vec<_> = (0..3)
@@ -303,7 +305,7 @@ fn turns_that_were_counted_are_known_while_the_file_is_the_same() {
     assert_eq!(known(), Some(1), "of the live branch");
 
     // Who reads is not waited for.
-    let slot = library.kept.slot(&place.path);
+    let slot = library.claude.cache.slot(&place.path);
     let reading = slot.lock().expect("nobody else");
     assert_eq!(known(), None);
     drop(reading);

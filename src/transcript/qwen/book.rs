@@ -1,10 +1,7 @@
-//! A branch of a transcript as messages and turns, and the transcripts that were read, kept for later readers.
-//!
-//! Owns when a file must be read again: if it was touched, and completely unless it has only grown. Blocks.
+//! A branch of a transcript as messages and turns, and the open transcript that decodes them. Blocks.
 
-use std::collections::hash_map::RandomState;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,123 +9,20 @@ use std::sync::Arc;
 use super::index::{Branch, Index};
 use super::message::{kept_messages, message};
 use super::record::{Kind, given_title};
-use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
-use crate::transcript::cache::Cache;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, INNER_LIMIT};
-use crate::transcript::library::{Identity, tail_hash};
+use crate::transcript::file_read::piece;
+use crate::transcript::indexes::{GrowingIndex, IndexedBranch, Indexes};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::meter::Metered;
 use crate::transcript::opened::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::reading::READ_BYTES;
 
-/// How many bytes of indexes are kept: a record takes about a hundred, so this is some hundred thousand turns.
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
-
-/// The transcripts that were read.
-#[derive(Debug)]
-pub(in crate::transcript) struct QwenBooks {
-    hasher: RandomState,
-    kept: Cache<PathBuf, Volume>,
-}
-
-/// A file that was read.
-#[derive(Debug)]
-struct Volume {
-    identity: Identity,
-    tail: Option<u64>,
-    index: Arc<Index>,
-}
-
-impl Default for QwenBooks {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            kept: Cache::new(KEPT_BYTES, KEPT_BYTES),
-        }
-    }
-}
-
-impl QwenBooks {
-    /// Opens a transcript up to a record, or with the branch that the agent continues.
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] if there is no such record.
-    pub(super) fn open(&self, path: &Path, until: Option<&str>) -> Result<OpenQwen, TranscriptError> {
-        let (index, file) = self.read(path)?;
-        let not_found = || TranscriptError::RecordNotFound {
-            path: path.to_owned(),
-            uuid: until.unwrap_or_default().to_owned(),
-        };
-        let branch = match index.branch(until) {
-            Some(branch) => branch,
-            None if until.is_none() => Branch::default(),
-            None => return Err(not_found()),
-        };
-        Ok(OpenQwen {
-            book: Book::of(index, branch),
-            path: path.to_owned(),
-            reader: BufReader::with_capacity(READ_BYTES, file),
-        })
-    }
-
-    fn read(&self, path: &Path) -> Result<(Arc<Index>, File), TranscriptError> {
-        let bytes = |volume: &Volume| volume.index.memory_bytes();
-        self.kept.look(&path.to_owned(), bytes, |known| {
-            let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
-            let volume = self.refreshed(known.take(), &file, Identity::of(&metadata));
-            let volume = volume.map_err(TranscriptError::io("read", path))?;
-            Ok((Arc::clone(&known.insert(volume).index), file))
-        })
-    }
-
-    fn refreshed(
-        &self,
-        known: Option<Volume>,
-        mut file: &File,
-        mut identity: Identity,
-    ) -> io::Result<Volume> {
-        let mut index = match known {
-            Some(known) if known.identity == identity => return Ok(known),
-            Some(known) if self.has_only_grown(&known, &identity, file)? => Arc::unwrap_or_clone(known.index),
-            _ => Index::default(),
-        };
-        file.seek(SeekFrom::Start(index.whole_bytes))?;
-        let length = identity.bytes.saturating_sub(index.whole_bytes);
-        // What is appended from now on is read the next time.
-        let piece = Metered::new(file, length).take(length);
-        index.extend(BufReader::with_capacity(READ_BYTES, piece))?;
-        identity.bytes = index.bytes;
-        Ok(Volume {
-            identity,
-            tail: tail_hash(&self.hasher, file, index.whole_bytes)?,
-            index: Arc::new(index),
-        })
-    }
-
-    fn has_only_grown(&self, known: &Volume, now: &Identity, file: &File) -> io::Result<bool> {
-        if !now.may_have_grown_from(&known.identity) || !known.index.can_extend() || known.tail.is_none() {
-            return Ok(false);
-        }
-        Ok(tail_hash(&self.hasher, file, known.index.whole_bytes)? == known.tail)
-    }
-
-    /// How many turns a transcript has, if it was read and has not changed since. Does not wait for a reader.
-    pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
-        let slot = self.kept.get(&path.to_owned())?;
-        let known = slot.try_lock().ok()?;
-        let volume = known.as_ref().filter(|volume| volume.identity == *identity)?;
-        let branch = volume.index.branch(None)?;
-        Some(Book::of(Arc::clone(&volume.index), branch).turns() as u64)
-    }
-}
-
 /// The messages of a branch.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(in crate::transcript) struct Book {
     index: Arc<Index>,
     branch: Branch,
     /// The entries that are messages, in the order of the branch.
@@ -137,25 +31,36 @@ pub(super) struct Book {
     turns: Vec<usize>,
 }
 
-impl Book {
-    fn of(index: Arc<Index>, branch: Branch) -> Self {
+impl IndexedBranch for Book {
+    type Index = Index;
+
+    fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
+        let empty = || until.is_none().then(Branch::default);
+        let branch = index.branch(until).or_else(empty)?;
         let kind = |position: u32| index.entries[position as usize].kind;
         let is_message = |position: &u32| kind(*position).is_message();
         let messages: Vec<u32> = branch.positions.iter().copied().filter(is_message).collect();
         let is_prompt = |message: &usize| kind(messages[*message]) == Kind::Prompt;
         let turns = (0..messages.len()).filter(is_prompt).collect();
-        Self {
-            index,
+        Some(Self {
+            index: Arc::clone(index),
             branch,
             messages,
             turns,
-        }
+        })
     }
 
-    pub(super) fn turns(&self) -> usize {
+    fn turns(&self) -> usize {
         self.turns.len()
     }
 
+    fn memory_bytes(&self) -> usize {
+        let positions = self.branch.positions.capacity() + self.messages.capacity();
+        positions * size_of::<u32>() + self.turns.capacity() * size_of::<usize>()
+    }
+}
+
+impl Book {
     pub(super) fn index(&self) -> &Index {
         &self.index
     }
@@ -203,7 +108,7 @@ impl Book {
 /// An open transcript.
 #[derive(Debug)]
 pub struct OpenQwen {
-    pub(super) book: Book,
+    pub(super) book: Arc<Book>,
     path: PathBuf,
     reader: BufReader<File>,
 }
@@ -317,6 +222,29 @@ impl OpenTranscript for OpenQwen {
 }
 
 impl OpenQwen {
+    /// Opens a transcript up to a record, or with the branch that the agent continues.
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] if there is no such record.
+    pub(super) fn open(
+        indexes: &Indexes<Book>,
+        path: &Path,
+        until: Option<&str>,
+    ) -> Result<Self, TranscriptError> {
+        let read = |file: &File, end| {
+            let mut index = Index::default();
+            index.extend(piece(file, 0, end))?;
+            Ok(index)
+        };
+        indexes.look(path, read, |indexed, file| {
+            Ok(Self {
+                book: indexed.branch(path, until)?,
+                path: path.to_owned(),
+                reader: BufReader::with_capacity(READ_BYTES, file),
+            })
+        })
+    }
+
     /// What the transcript says of itself.
     pub(super) fn origin(&mut self) -> Result<Origin, TranscriptError> {
         let first = (!self.book.index.entries.is_empty()).then_some(0);

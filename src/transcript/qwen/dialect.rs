@@ -15,7 +15,7 @@ use crate::transcript::dialect::{
     TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::library::Library;
-use crate::transcript::opened::Opened;
+use crate::transcript::opened::{OpenTranscript, Opened};
 use crate::transcript::origin::Origin;
 use crate::transcript::reading;
 use crate::transcript::summary::{Ends, TranscriptSummary};
@@ -153,7 +153,7 @@ impl Dialect for Qwen {
 /// The transcript of a session that is preferred; else the one with the most turns, of equal ones the first.
 fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Result<PathBuf, TranscriptError> {
     let found = locate(home.root, id)?;
-    let turns = |path: &Path| read(home.library, path).map_or(0, |opened| opened.book.turns());
+    let turns = |path: &Path| read(home.library, path).map_or(0, |opened| opened.turns());
     let best = match found.as_slice() {
         [only] => Some(only),
         several => several
@@ -169,12 +169,11 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
 
 fn open(home: Home<'_>, path: &Path, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
     let until = until.map(|until| until.record_uuid.as_str());
-    let open = home.library.qwen.open(path, until)?;
-    Ok(Box::new(open))
+    Ok(Box::new(OpenQwen::open(&home.library.qwen, path, until)?))
 }
 
 fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {
-    library.qwen.open(path, None)
+    OpenQwen::open(&library.qwen, path, None)
 }
 
 fn unsupported(action: &'static str, path: &Path) -> TranscriptError {

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::record::{Header, Kind, for_each_record};
+use crate::transcript::indexes::{Extent, GrowingIndex};
 use crate::transcript::lines::Lines;
 
 /// The uuid of a record; of another text a part of its digest.
@@ -29,7 +30,7 @@ pub(super) struct Entry {
 
 /// All records of the chain, in the order of the file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index {
+pub(in crate::transcript) struct Index {
     pub(super) entries: Vec<Entry>,
     /// The first entry of each id.
     places: HashMap<Id, u32>,
@@ -39,7 +40,7 @@ pub(super) struct Index {
     texts: HashMap<Id, Box<str>>,
     pub(super) bytes: u64,
     /// Where the last line ends that has a newline.
-    pub(super) whole_bytes: u64,
+    whole_bytes: u64,
     /// Whether a record was taken from the last line, which has no newline.
     took_unended: bool,
     pub(super) garbage_lines: u64,
@@ -57,35 +58,6 @@ pub(super) struct Branch {
 }
 
 impl Index {
-    /// Reads the lines behind [`Index::whole_bytes`]; the reader's next byte is the one there. A last line without a newline counts
-    /// if it is a record.
-    ///
-    /// # Errors
-    /// What the reader answers. The index is of no use then.
-    pub(super) fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
-        let mut lines = Lines::new(reader, self.whole_bytes);
-        self.ends_torn = false;
-        while let Some(line) = lines.next_line()? {
-            let (offset, ended) = (line.offset, line.ended);
-            let has_garbage = for_each_record(line.bytes, |place, fields| {
-                self.took_unended |= !ended;
-                if let Some(header) = Header::of(fields) {
-                    self.push(offset + place.start as u64, place.len(), &header);
-                }
-            });
-            let has_garbage = has_garbage || line.oversized;
-            match ended {
-                true => self.garbage_lines += u64::from(has_garbage),
-                false => self.ends_torn = has_garbage,
-            }
-            if ended {
-                self.whole_bytes = lines.offset();
-            }
-        }
-        self.bytes = lines.offset();
-        Ok(())
-    }
-
     fn push(&mut self, offset: u64, bytes: usize, header: &Header) {
         let id = self.id(&header.uuid);
         let parent = header.parent.as_deref().map(|parent| self.id(parent));
@@ -113,23 +85,6 @@ impl Index {
             self.texts.entry(id).or_insert_with(|| text.into());
         }
         id
-    }
-
-    /// Whether what is appended can be taken by itself: it may continue a record that has no newline yet.
-    pub(super) fn can_extend(&self) -> bool {
-        !self.took_unended
-    }
-
-    /// About how much memory this takes, in bytes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        let texts: usize = self.texts.values().map(|text| text.len() + size_of::<Id>()).sum();
-        let place = size_of::<(Id, u32)>();
-        let repeats = self
-            .repeats
-            .values()
-            .map(|later| size_of_val(later) + later.capacity() * size_of::<u32>());
-        let texts = texts + repeats.sum::<usize>();
-        texts + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
     }
 
     /// The text of an entry's uuid.
@@ -190,6 +145,51 @@ impl Index {
         }
         branch.positions.reverse();
         Some(branch)
+    }
+}
+
+impl GrowingIndex for Index {
+    fn extent(&self) -> Extent {
+        Extent {
+            bytes: self.bytes,
+            whole_bytes: self.whole_bytes,
+            can_extend: !self.took_unended,
+        }
+    }
+
+    fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
+        let mut lines = Lines::new(reader, self.whole_bytes);
+        self.ends_torn = false;
+        while let Some(line) = lines.next_line()? {
+            let (offset, ended) = (line.offset, line.ended);
+            let has_garbage = for_each_record(line.bytes, |place, fields| {
+                self.took_unended |= !ended;
+                if let Some(header) = Header::of(fields) {
+                    self.push(offset + place.start as u64, place.len(), &header);
+                }
+            });
+            let has_garbage = has_garbage || line.oversized;
+            match ended {
+                true => self.garbage_lines += u64::from(has_garbage),
+                false => self.ends_torn = has_garbage,
+            }
+            if ended {
+                self.whole_bytes = lines.offset();
+            }
+        }
+        self.bytes = lines.offset();
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let texts: usize = self.texts.values().map(|text| text.len() + size_of::<Id>()).sum();
+        let place = size_of::<(Id, u32)>();
+        let repeats = self
+            .repeats
+            .values()
+            .map(|later| size_of_val(later) + later.capacity() * size_of::<u32>());
+        let texts = texts + repeats.sum::<usize>();
+        texts + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
     }
 }
 

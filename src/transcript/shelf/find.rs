@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Format;
 use super::ends::on_threads;
-use crate::transcript::library::Identity;
+use crate::transcript::file_read::Identity;
 
 /// A file that was found.
 #[derive(Debug)]

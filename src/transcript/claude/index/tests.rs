@@ -248,8 +248,7 @@ proptest! {
         let (earlier, later) = text.as_bytes().split_at(middle);
         let parts = Index::read_parts(earlier, later, middle as u64).expect("memory can be read");
         prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
-        prop_assert_eq!((parts.prompts(), parts.records(), parts.bytes()), (index.prompts(), index.records(), index.bytes()));
-        prop_assert_eq!(parts.whole_bytes(), index.whole_bytes());
+        prop_assert_eq!((parts.prompts(), parts.records(), parts.extent()), (index.prompts(), index.records(), index.extent()));
         prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing);
     }
 }
@@ -267,11 +266,12 @@ fn a_line_is_read_in_pieces_of_any_size() {
             (index.records(), index.garbage_lines(), index.ends_torn()),
             (2, 1, true)
         );
-        assert_eq!(
-            (index.bytes(), index.whole_bytes()),
-            (text.len() as u64, text.len() as u64 - 6)
-        );
-        assert!(index.can_extend());
+        let extent = Extent {
+            bytes: text.len() as u64,
+            whole_bytes: text.len() as u64 - 6,
+            can_extend: true,
+        };
+        assert_eq!(index.extent(), extent);
     }
 }
 
@@ -306,7 +306,7 @@ fn a_line_longer_than_one_that_is_read_whole_is_no_record() {
         let index = Index::read(BufReader::with_capacity(1 << 20, reader)).expect("memory can be read");
         assert_eq!((index.records(), index.garbage_lines()), (records, longer as u64));
         assert_eq!(
-            index.bytes() as usize,
+            index.extent().bytes as usize,
             PROMPT.len() + 1 + LINE_LIMIT_BYTES + longer + 1
         );
     }

@@ -1,14 +1,9 @@
-//! What was read of rollouts, kept for the next who asks: where messages stand in a history, over all its files.
+//! What was read of rollouts, kept for later readers: where messages stand in a history, over all its files.
 //!
-//! Owns when a history must be read again, which is as soon as one of its files is not the one that was read, or another
-//! size, or written since (device, inode, size and both times); and how much is kept. Of a file that has only grown, which
-//! is when what stands before the end of its last whole line is the same as before, at most what was appended is read.
-//! What this cannot see is an edit in place further up that keeps every length and is followed by an append; a message is
-//! only told when its line bears the number that was noted. Blocks.
+//! Owns when a history must be read again, and how much is kept. It is read again as soon as one of its files changes, but
+//! if a file has only grown, at most the appended lines are read. Blocks.
 
-use std::fs::{self, File};
-use std::hash::RandomState;
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,10 +12,10 @@ use crate::transcript::cache::Cache;
 use crate::transcript::codex::book::{Book, Bookmark, Growth, PartEnd};
 use crate::transcript::codex::rollout_name;
 use crate::transcript::dialect::MissingSource;
-use crate::transcript::library::{Identity, tail_hash};
+use crate::transcript::file_read::{Change, FileRead, Identity};
 
 /// How much is kept, in bytes: the book of a rollout of a gigabyte takes some 10 MB, and few are that large.
-pub const KEPT_BYTES: usize = 32 * 1024 * 1024;
+const KEPT_BYTES: usize = 32 * 1024 * 1024;
 
 /// What one history takes beside its book, in bytes, roughly: its name, its paths, and what stands around them.
 const PLACE_BYTES: usize = 1024;
@@ -28,7 +23,6 @@ const PLACE_BYTES: usize = 1024;
 /// The histories that were read. Shared by all who read.
 #[derive(Debug)]
 pub struct RolloutBooks {
-    hasher: RandomState,
     kept: Cache<Key, Volume>,
 }
 
@@ -55,32 +49,49 @@ pub(super) struct Volume {
 #[derive(Debug)]
 pub(super) struct KeptFile {
     pub(super) path: PathBuf,
-    /// What it was before it was read.
-    identity: Identity,
-    end: PartEnd,
-    /// A hash of the bytes before the end of what was read; none where they were not kept.
-    tail: Option<u64>,
-}
-
-/// How what was read of a history stands to its files.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Currency {
-    /// It holds.
-    Current,
-    /// The last file has grown, and what was appended is to be taken.
-    Grown,
-    /// It has to be read anew.
-    Stale,
+    pub(super) read: FileRead,
+    growth: Growth,
 }
 
 impl KeptFile {
-    /// Where the last line ends that was read.
-    pub(super) fn whole_bytes(&self) -> u64 {
-        self.end.whole_bytes
+    /// `identity` is that of the file before it was read, and `end` is how its reading ended.
+    pub(super) fn new(path: &Path, identity: Identity, end: PartEnd) -> Self {
+        let file = match end.growth {
+            Growth::ReadAnew => None,
+            Growth::Ignored | Growth::Taken => open_file(path).ok(),
+        };
+        Self {
+            path: path.to_owned(),
+            read: FileRead::new(identity, end.whole_bytes, file.as_ref()),
+            growth: end.growth,
+        }
+    }
+
+    /// What happened to the file since it was read. If it cannot be opened, whoever reads it again reports why.
+    pub(super) fn change(&self) -> Change {
+        let opened = open_with_metadata(&self.path);
+        let change = opened.map(|(file, metadata)| self.read.change(&Identity::of(&metadata), &file));
+        match change.unwrap_or(Change::Other) {
+            Change::Grown if self.growth == Growth::Ignored => Change::Same,
+            change => change,
+        }
     }
 }
 
 impl Volume {
+    /// What happened to the files since they were read.
+    pub(super) fn change(&self) -> Change {
+        let mut all = Change::Same;
+        for file in &self.files {
+            match file.change() {
+                Change::Same => {}
+                Change::Grown => all = Change::Grown,
+                Change::Other => return Change::Other,
+            }
+        }
+        all
+    }
+
     fn bytes(&self) -> usize {
         self.book.memory_bytes() + PLACE_BYTES * (1 + self.files.len())
     }
@@ -97,7 +108,6 @@ impl RolloutBooks {
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
-            hasher: RandomState::new(),
             kept: Cache::new(limit_bytes, limit_bytes),
         }
     }
@@ -118,67 +128,6 @@ impl RolloutBooks {
         })
     }
 
-    /// How what was read of a history stands to its files now.
-    pub(super) fn standing(&self, volume: &Volume) -> Currency {
-        let mut all = Currency::Current;
-        for file in &volume.files {
-            match self.currency(file) {
-                Currency::Current => {}
-                Currency::Grown => all = Currency::Grown,
-                Currency::Stale => return Currency::Stale,
-            }
-        }
-        all
-    }
-
-    /// How what was read of a file stands to it now.
-    pub(super) fn currency(&self, file: &KeptFile) -> Currency {
-        let look = || -> io::Result<Currency> {
-            if Identity::of(&fs::metadata(&file.path)?) == file.identity {
-                return Ok(Currency::Current);
-            }
-            if file.end.growth == Growth::ReadAnew {
-                return Ok(Currency::Stale);
-            }
-            let (opened, metadata) = open_with_metadata(&file.path)?;
-            let now = Identity::of(&metadata);
-            Ok(
-                match (self.has_only_grown(file, &now, &opened)?, file.end.growth) {
-                    (true, Growth::Taken) => Currency::Grown,
-                    (true, _) => Currency::Current,
-                    (false, _) => Currency::Stale,
-                },
-            )
-        };
-        // What cannot be looked at is told by who reads it anew.
-        look().unwrap_or(Currency::Stale)
-    }
-
-    /// Whether a file that is open is the one that was read, with something behind it.
-    fn has_only_grown(&self, file: &KeptFile, now: &Identity, opened: &File) -> io::Result<bool> {
-        if !now.may_have_grown_from(&file.identity) || file.tail.is_none() {
-            return Ok(false);
-        }
-        Ok(tail_hash(&self.hasher, opened, file.end.whole_bytes)? == file.tail)
-    }
-
-    /// A file as it is to be kept: what it was before it was read, and how its reading ended.
-    pub(super) fn file(&self, path: &Path, identity: Identity, end: PartEnd) -> KeptFile {
-        // Without its tail it is read anew, which is never wrong.
-        let tail = match end.growth {
-            Growth::ReadAnew => None,
-            _ => open_file(path)
-                .and_then(|file| tail_hash(&self.hasher, &file, end.whole_bytes))
-                .unwrap_or_default(),
-        };
-        KeptFile {
-            path: path.to_owned(),
-            identity,
-            end,
-            tail,
-        }
-    }
-
     /// How many turns the whole history holds that ends in this file, when that was read, nothing of it is missing and
     /// nothing has changed since. Does not wait for one who reads.
     pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &Identity) -> Option<u64> {
@@ -187,14 +136,13 @@ impl RolloutBooks {
         let slots = self.kept.find(is_it);
         let is_same = |file: &KeptFile| {
             let now = fs::metadata(&file.path);
-            now.is_ok_and(|now| Identity::of(&now) == file.identity)
+            now.is_ok_and(|now| file.read.is(&Identity::of(&now)))
         };
         slots.iter().find_map(|slot| {
             let known = slot.try_lock().ok()?;
             let volume = known.as_ref().filter(|volume| volume.missing.is_none())?;
             let own = volume.files.last()?;
-            let is_current =
-                own.path == path && own.identity == *identity && volume.files.iter().all(is_same);
+            let is_current = own.path == path && own.read.is(identity) && volume.files.iter().all(is_same);
             is_current.then_some(volume.book.turns() as u64)
         })
     }

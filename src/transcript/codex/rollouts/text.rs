@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::unpacked::Unpacked;
-use crate::transcript::library::Identity;
+use crate::transcript::file_read::Identity;
 use crate::transcript::meter::Metered;
 use crate::transcript::reading::READ_BYTES;
 

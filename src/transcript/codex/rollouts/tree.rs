@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::files::is_absence;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::rollout_name;
-use crate::transcript::library::Identity;
+use crate::transcript::file_read::Identity;
 use crate::transcript::locate::file_name;
 use crate::transcript::shelf::{self, Format};
 

@@ -1,0 +1,157 @@
+//! Whether a file is the one that was read, has only grown since, or must be read again. Blocks.
+//!
+//! A file is the same if device, inode, size and both times are. It has only grown if it is the same inode, is longer, and
+//! the last [`TAIL_BYTES`] of its whole lines have the same hash as before. An agent writes each record once, at the end,
+//! with its own id and time, so nothing removed, inserted or rewritten further up leaves the same bytes there. An edit in
+//! place that keeps every length and is followed by an append is not noticed; the offsets are still right then, and readers
+//! compare the id of each record they decode.
+
+use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+
+use super::meter::Metered;
+
+/// How many bytes before the end of the last whole line are compared: usually that line and some before it.
+const TAIL_BYTES: u64 = 64 * 1024;
+
+/// How much is read at once of a file as a whole, in bytes.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Hashes are only compared within this process.
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// What changes when a file does. Times are seconds and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+    pub(super) bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    /// The identity of a file with this metadata.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// The device and inode, which stay when the content changes.
+    #[must_use]
+    pub fn file(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// The size, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// When the file was last written.
+    pub(super) fn modified_at(&self) -> Timestamp {
+        let (seconds, nanoseconds) = self.modified;
+        let at = Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0));
+        at.unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+/// What was read of a file.
+#[derive(Debug)]
+pub(super) struct FileRead {
+    identity: Identity,
+    /// Where the last whole line ends.
+    pub(super) whole_bytes: u64,
+    /// A hash of the bytes before that. `None` if the file must be read again after any change.
+    tail: Option<u64>,
+}
+
+/// What happened to a file since it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Same,
+    /// Lines were appended.
+    Grown,
+    /// It was replaced or rewritten, or its growth may change what was read.
+    Other,
+}
+
+impl FileRead {
+    /// `identity` is that of the file before it was read, and `file` is given if appended lines can be read by themselves.
+    pub(super) fn new(identity: Identity, whole_bytes: u64, file: Option<&File>) -> Self {
+        Self {
+            identity,
+            whole_bytes,
+            tail: file.and_then(|file| tail_hash(file, whole_bytes)),
+        }
+    }
+
+    /// Whether a file with this identity is unchanged.
+    pub(super) fn is(&self, now: &Identity) -> bool {
+        self.identity == *now
+    }
+
+    /// What happened to the file, which is open and has the identity `now`.
+    pub(super) fn change(&self, now: &Identity, file: &File) -> Change {
+        let is_longer = now.file() == self.identity.file() && now.bytes > self.identity.bytes;
+        if self.is(now) {
+            Change::Same
+        } else if is_longer && self.tail.is_some() && tail_hash(file, self.whole_bytes) == self.tail {
+            Change::Grown
+        } else {
+            Change::Other
+        }
+    }
+}
+
+/// A hash of the last bytes before `end`. `None` if they cannot be read: whoever reads the file again reports why.
+fn tail_hash(file: &File, end: u64) -> Option<u64> {
+    let start = end.saturating_sub(TAIL_BYTES);
+    let mut bytes = vec![0; usize::try_from(end - start).ok()?];
+    file.read_exact_at(&mut bytes, start).ok()?;
+    Some(HASHER.hash_one(&bytes))
+}
+
+/// The bytes from `start` to `end`. What is appended meanwhile belongs to the next reading.
+pub(super) fn piece(file: &File, start: u64, end: u64) -> BufReader<Metered<Piece<'_>>> {
+    let length = end.saturating_sub(start);
+    let capacity = usize::try_from(length).unwrap_or(PIECE_BYTES);
+    let piece = Piece { file, at: start, end };
+    BufReader::with_capacity(capacity.clamp(1, PIECE_BYTES), Metered::new(piece, length))
+}
+
+/// Where the first line begins that begins after `start`. `None` if there is none before `end`.
+pub(super) fn line_after(file: &File, start: u64, end: u64) -> io::Result<Option<u64>> {
+    let mut reader = BufReader::new(Piece { file, at: start, end });
+    let skipped = reader.skip_until(b'\n')? as u64;
+    Ok(Some(start + skipped).filter(|line| *line < end))
+}
+
+/// A part of a file, independent of its cursor.
+pub(super) struct Piece<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Piece<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let wanted = buffer.len().min(left);
+        let read = self.file.read_at(&mut buffer[..wanted], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
