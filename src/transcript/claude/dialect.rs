@@ -179,10 +179,6 @@ impl Dialect for Claude {
         .map(drop)
     }
 
-    fn forks_borrow_files(&self) -> bool {
-        true
-    }
-
     fn repair(
         &self,
         Session { home, id, .. }: Session<'_>,

@@ -66,7 +66,7 @@ fn measure(options: &Options, report: &mut Report, home: &Home, path: &Path, gro
         ),
         ours: median(&cuts),
         floor: Some(copied),
-        limit: Limit::AtMost(copied * 2.0),
+        limit: Limit::AtMost(copied * 1.3),
         unit: "ms",
         note: format!(
             "floor: a copy of its lines with another id, synced; of those before the cut {:.1}; the cut without the index {:.1}; \

@@ -17,7 +17,7 @@ const FORKS: u64 = 100;
 /// How many turns there are before: what is forked is a session with some past.
 const TURNS: u64 = 20;
 /// The most that the daemon may add, in milliseconds.
-const ADDED_MS: f64 = 5.0;
+const ADDED_MS: f64 = 1.0;
 
 /// Measures it.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {

@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         what: "update of 200 bytes, added to a direct pipe, one core".to_owned(),
         ours: median(&ours),
         floor: Some(median(&floors)),
-        limit: Limit::AtMost(30.0),
+        limit: Limit::AtMost(24.0),
         unit: "µs",
         note: format!(
             "p99 {:+.1}; floor: bare splice; measured elsewhere: acp conductor 72",

@@ -37,7 +37,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         what: "a prompt behind its agent's death, added to the agent's own time".to_owned(),
         ours: median(&ours) - own,
         floor: Some(own),
-        limit: Limit::AtMost(20.0),
+        limit: Limit::AtMost(2.5),
         unit: "ms",
         note: format!(
             "floor: the agent's own start, resume and turn; in all {:.1}, 9 of 10 within {:.1}",

@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         what: format!("transcript/list, first of a life, {count} transcripts, {megabytes} MB"),
         ours: median(&first),
         floor: Some(median(&read)),
-        limit: Limit::AtMost(200.0),
+        limit: Limit::AtMost(130.0),
         unit: "ms",
         note: format!(
             "floor: the ends of each read on two threads; slowest run {:.0}, resident {:.1} MB; {vendors}",

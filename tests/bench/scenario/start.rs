@@ -48,7 +48,7 @@ const SIZES: [Size; 3] = [
     },
     Size {
         conversations: 100_000,
-        start: Limit::AtMost(60.0),
+        start: Limit::AtMost(20.0),
         list: Limit::AtMost(1.0),
         memory: Limit::AtMost(60.0),
         note_of_memory: "",

@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         what: format!("updates of 200 bytes to one subscriber, {updates} a run"),
         ours: median(&rates),
         floor: Some(median(&floors)),
-        limit: Limit::AtLeast(300_000.0),
+        limit: Limit::AtLeast(750_000.0),
         unit: "/s",
         note: note.to_owned(),
     });
