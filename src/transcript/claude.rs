@@ -12,7 +12,7 @@
 //! | one record, decoded | `record` |
 //! | one pass over the bytes to the place of each record | `facts`, `index` |
 //! | the branch, its messages and turns, to which checkpoints refer | `entries`, `walk`, `book`, `message` |
-//! | a checkpoint, from the messages of one turn | `Digest` in `conversation/history/telling.rs`, with the place of `checkpoint` |
+//! | a checkpoint, from the messages of one turn | `Digest` in `conversation/history/telling.rs`; its id: `CheckpointRef` in `checkpoint` |
 //! | what a list shows, where a session came from | `summary`, `origin` |
 //! | what becomes of each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
 //! | what is wrong, and what becomes of each record in a repair | `check`, `repair`; places of added results: `filling` |

@@ -3,7 +3,7 @@
 //! Owns what is known of the formats and of the folders in which agents keep them. Each agent has a folder (`claude`, `codex`,
 //! `qwen`), whose `dialect` answers everybody outside this room; its records become the messages of `message`, on which
 //! checkpoints and pages are based. What lies beside the folders is shared, but `locate`, `relocate` and `library` also hold what
-//! is only Claude's. `file_read` decides whether a file must be read again, `indexes` keeps what was read of files of records.
+//! is only Claude's. `file_read` decides whether a file must be read again, `indexes` caches what was read.
 //!
 //! `fields`, `lines`, `rewrite`, `scan`, `message`, `summary`, `check`, `on_disk`, `origin`, `relocate`, `checkpoint` and
 //! `preamble` are pure, as are the files of the folders that say so: they work on bytes and values that are handed to them. All
