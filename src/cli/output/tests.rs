@@ -50,7 +50,7 @@ fn output(answers: impl io::Write + Send + 'static, notes: impl io::Write + Send
         note_look: Look::default(),
         json: false,
         quiet: false,
-        chat: None,
+        in_chat: false,
         answers: Box::new(answers),
         notes: Box::new(notes),
     }

@@ -3,7 +3,7 @@
 use bridge_protocol::history::Message;
 use serde_json::{Value, json};
 
-use super::{Teller, Turns};
+use super::{Renderer, Turns};
 use crate::cli::output::Look;
 use crate::cli::words::Clock;
 
@@ -32,9 +32,9 @@ fn answer(id: &str, text: &str) -> Value {
 
 #[track_caller]
 fn check(pages: &[Vec<Message>], expected: &str) {
-    let mut teller = Teller::new(Look::default());
-    let told: String = pages.iter().map(|page| teller.page(page)).collect();
-    assert_eq!(told, expected.trim_start_matches('\n'), "\n{told}");
+    let mut renderer = Renderer::new(Look::default());
+    let text: String = pages.iter().map(|page| renderer.page(page)).collect();
+    assert_eq!(text, expected.trim_start_matches('\n'), "\n{text}");
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn a_turn_has_its_number_and_its_time() {
             zone: jiff::tz::TimeZone::UTC,
         },
     };
-    let mut teller = Teller::new(Look::default());
-    teller.show_turns(turns);
-    let told = teller.page(&[
+    let mut renderer = Renderer::new(Look::default());
+    renderer.show_turns(turns);
+    let text = renderer.page(&[
         said("user", "one\n\nmore", Some("cp.1")),
         said("assistant", "yes", Some("cp.1")),
         said("user", "two", Some("cp.2")),
@@ -88,7 +88,7 @@ fn a_turn_has_its_number_and_its_time() {
         said("user", "running", None),
     ]);
     assert_eq!(
-        told,
+        text,
         "turn 1, 10:00\n> one\n>\n> more\n\nyes\n\nturn 2, 10:00\n> two\n\n> and two\n\n10:00\n> running\n\n"
     );
 }

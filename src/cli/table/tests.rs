@@ -1,9 +1,15 @@
 //! Which columns fit, and where they are cut.
 
-use super::{Look, Table, dim, plain};
+use super::{Look, Table, dim, left, path, plain, right, wrapped};
 
 fn table() -> Table {
-    let mut table = Table::new(&["ID", ">AGE", "AGENT?", "FOLDER?", "TITLE"]);
+    let mut table = Table::new([
+        left("ID"),
+        right("AGE"),
+        left("AGENT").optional(),
+        left("FOLDER").optional(),
+        left("TITLE"),
+    ]);
     table.row([
         plain("5d0c2a4e"),
         plain("30 s"),
@@ -63,7 +69,7 @@ fn what_fits_is_shown_and_only_the_last_column_is_cut() {
 /// Both ends of a path matter.
 #[test]
 fn paths_lose_their_middle() {
-    let mut table = Table::new(&["ID", "MADE?", "/FROM", "/TO"]);
+    let mut table = Table::new([left("ID"), left("MADE").optional(), path("FROM"), path("TO")]);
     table.row(["1", "today", "/home/u/a/long/way/to/old", "/new"].map(plain));
     let at = |columns| {
         let look = Look {
@@ -76,6 +82,33 @@ fn paths_lose_their_middle() {
     assert_eq!(at(80), "1   today  /home/u/a/long/way/to/old  /new");
     assert_eq!(at(30), "1   /home/u/a…way/to/old  /new");
     assert_eq!(at(20), "1   /hom…o/old  /new");
+}
+
+/// Clauses stay whole where they fit.
+#[test]
+fn a_list_of_clauses_continues_on_further_lines() {
+    let mut table = Table::new([left("SESSION"), wrapped("ORIGIN")]);
+    table.row(["5d0c2a4e", "edited, from 80275ae4, carries 1 turn"].map(plain));
+    table.row(["80275ae4", "created"].map(plain));
+    let at = |columns| {
+        let look = Look {
+            columns: Some(columns),
+            ..Look::default()
+        };
+        table.lines(look)
+    };
+    let expected = [
+        "SESSION   ORIGIN",
+        "5d0c2a4e  edited, from 80275ae4,",
+        "          carries 1 turn",
+        "80275ae4  created",
+    ];
+    assert_eq!(at(34), expected);
+    assert_eq!(at(47).len(), 3);
+    assert_eq!(
+        at(20)[2..5],
+        ["          from", "          80275ae4,", "          carries 1"]
+    );
 }
 
 #[test]
@@ -101,5 +134,5 @@ fn styles_are_written_where_they_are_shown() {
         ..coloured
     };
     assert!(!table().lines(plain).join("").contains('\u{1b}'));
-    assert_eq!(Table::new(&["ID"]).lines(plain), Vec::<String>::new());
+    assert_eq!(Table::new([left("ID")]).lines(plain), Vec::<String>::new());
 }
