@@ -155,3 +155,42 @@ impl Read for Piece<'_> {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_an_append_or_anything_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let changed_to = |text: &str, can_grow: bool| {
+            std::fs::write(&path, "one\ntorn").expect("a file");
+            let file = File::open(&path).expect("the file");
+            let identity = Identity::of(&file.metadata().expect("metadata"));
+            let read = FileRead::new(identity, 4, can_grow.then_some(&file));
+            if text != "one\ntorn" {
+                std::fs::write(&path, text).expect("the file");
+            }
+            read.change(&Identity::of(&file.metadata().expect("metadata")), &file)
+        };
+        assert_eq!(changed_to("one\ntorn", true), Change::Same);
+        assert_eq!(changed_to("one\ntorn no more\n", true), Change::Grown);
+        assert_eq!(
+            changed_to("one\nother words\n", true),
+            Change::Grown,
+            "after the whole lines"
+        );
+        assert_eq!(
+            changed_to("two\ntorn no more\n", true),
+            Change::Other,
+            "rewritten"
+        );
+        assert_eq!(changed_to("one\n", true), Change::Other, "shorter");
+        assert_eq!(
+            changed_to("one\ntorn no more\n", false),
+            Change::Other,
+            "may change what was read"
+        );
+    }
+}
