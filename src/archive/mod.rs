@@ -20,7 +20,7 @@ mod unpacking;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::files::identity::sha256;
+use crate::files::digest::sha256;
 use crate::files::misplaced;
 use crate::paths::names::Kind;
 use crate::transcript::TranscriptError;

@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::digest::hex;
 use super::{BUFFER_BYTES, open_file};
 
 /// The identity of a file and its content.
@@ -102,16 +103,6 @@ pub(crate) fn same_bytes(
     Ok(true)
 }
 
-/// The SHA-256 of some bytes, in hexadecimal digits.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hex(Sha256::new_with_prefix(bytes))
-}
-
-fn hex(hash: Sha256) -> String {
-    let digits = hash.finalize();
-    digits.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A reader or writer that hashes and counts what it passes on.
 pub(crate) struct Hashed<T> {
     inner: T,
@@ -130,7 +121,7 @@ impl<T> Hashed<T> {
 
     /// The SHA-256 of what was passed on so far, in hexadecimal digits.
     pub(crate) fn digest(&self) -> String {
-        hex(self.hash.clone())
+        hex(&self.hash.clone().finalize())
     }
 
     /// The same, and how many bytes that was.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use memchr::memmem::Finder;
 
 pub(crate) mod checked_lines;
+pub(crate) mod digest;
 pub(crate) mod durable;
 pub(crate) mod identity;
 pub(crate) mod intent;

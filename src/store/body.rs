@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::sha256_hex;
 use super::error::{Loss, LostPart, StoreError};
+use crate::files::digest::sha256;
 use crate::files::set_aside::{self, Unreadable};
 use crate::files::{durable, is_absence, read_file};
 
@@ -47,7 +47,7 @@ impl Bodies {
     /// Makes the content durable, unless it already is. Only one thread may call this.
     pub(super) fn put(&self, content: &[u8]) -> Result<BodyRef, StoreError> {
         let body = BodyRef {
-            sha256: sha256_hex(content),
+            sha256: sha256(content),
             bytes: content.len() as u64,
         };
         let path = self.path(&body);
@@ -69,7 +69,7 @@ impl Bodies {
     pub(super) fn get(&self, body: &BodyRef, member: &str) -> Result<String, LostPart> {
         let path = self.path(body);
         let loss = match read_file(&path) {
-            Ok(content) if sha256_hex(&content) == body.sha256 => match String::from_utf8(content) {
+            Ok(content) if sha256(&content) == body.sha256 => match String::from_utf8(content) {
                 Ok(content) => return Ok(content),
                 Err(_) => Loss::Damaged,
             },
@@ -128,7 +128,7 @@ fn is_body(name: &str) -> bool {
 
 /// Whether a finished body does not have the content that its name says.
 fn is_damaged(path: &Path, name: &str) -> bool {
-    name.len() == 64 && read_file(path).is_ok_and(|content| sha256_hex(&content) != name)
+    name.len() == 64 && read_file(path).is_ok_and(|content| sha256(&content) != name)
 }
 
 /// Writes a whole file durably.
@@ -182,7 +182,7 @@ mod tests {
 
         // A kill between the rename and the sync of the folder.
         let content = b"second";
-        let left = folder.join(sha256_hex(content));
+        let left = folder.join(sha256(content));
         let mut file = durable::NewFile::anew(&folder.join("left.new")).unwrap();
         std::io::Write::write_all(&mut file, content).unwrap();
         file.sync().unwrap();

@@ -13,7 +13,6 @@ mod apply;
 mod body;
 mod commit;
 mod compact;
-mod digest;
 mod error;
 mod journal;
 mod keyspace;

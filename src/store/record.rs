@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{LostPart, StoreError};
 use crate::chain::Chain;
+use crate::files::digest::{from_hex, hex};
 
 pub use continuation::{LaterText, PendingContinuation};
 
@@ -550,15 +551,13 @@ impl RecentCursor {
     /// Encodes the cursor as text.
     #[must_use]
     pub fn to_text(&self) -> String {
-        super::digest::hex(&self.0)
+        hex(&self.0)
     }
 
     /// Decodes [`RecentCursor::to_text`]. `None` for any other text.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
-        super::digest::from_hex(text)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map(Self)
+        from_hex(text).and_then(|bytes| bytes.try_into().ok()).map(Self)
     }
 }
 

@@ -10,8 +10,9 @@ use rustix::io::Errno;
 
 use super::{Folder, is_damage};
 use crate::archive::list::{BUFFER_BYTES, Copy, Stamp, is_transcript};
+use crate::files::digest::sha256;
 use crate::files::durable;
-use crate::files::identity::{Hashed, sha256};
+use crate::files::identity::Hashed;
 use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::parts::{Part, is_lines};

@@ -1,14 +1,14 @@
 //! SHA-256 digests, and hexadecimal text.
 
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest, Sha256};
 
 /// Returns the SHA-256 of the bytes as 64 lower-case hexadecimal digits.
-pub(super) fn sha256_hex(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
 /// Encodes bytes as lower-case hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
         .iter()
@@ -18,7 +18,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Decodes hexadecimal digits. `None` for any other text.
-pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) {
         return None;
