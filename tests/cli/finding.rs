@@ -530,6 +530,15 @@ fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
     let (_, install) = hint.split_once(": ").unwrap();
     let doctor = text(&home.run(&["doctor", "--no-agents"]).stdout);
     assert!(doctor.contains(install.trim_end()), "{doctor}");
+    let adopted = text(&home.run(&["adopt", "111111"]).stdout);
+    let refused = home.run(&["send", adopted.trim(), "hi"]);
+    assert_eq!(refused.status.code(), Some(6));
+    let install = install.trim_end().split(" && ").next().unwrap();
+    assert!(
+        text(&refused.stderr).contains(install),
+        "{}",
+        text(&refused.stderr)
+    );
 }
 
 #[test]
