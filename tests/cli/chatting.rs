@@ -5,8 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
-use super::printed::{check_printed, check_seen};
-use super::questions::kill_daemon;
+use super::printed::check_printed;
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, MARK, Terminal};
@@ -103,7 +102,7 @@ fn a_chat_takes_prompts_and_commands() {
 }
 
 #[test]
-fn a_chat_lists_and_changes_the_model() {
+fn a_chat_lists_and_changes_model_and_mode() {
     let home = Home::new();
     let id = home.said(&["new", "--title", "Models"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
@@ -112,8 +111,15 @@ fn a_chat_lists_and_changes_the_model() {
     terminal.check_answer("/model loop-9");
     terminal.check_answer("/model loop-2");
     terminal.says("/model", "● loop-2");
+    terminal.check_answer("/mode");
+    terminal.check_answer("/mode plan");
+    terminal.says("/mode", "● plan");
     terminal.leave();
-    assert_eq!(home.shown(&id)["settings"]["model"], "loop-2");
+    let settings = home.shown(&id)["settings"].clone();
+    assert_eq!(
+        (&settings["model"], &settings["mode"]),
+        (&"loop-2".into(), &"plan".into())
+    );
 }
 
 /// The agent's commands are known once its session is open, and it is opened to know them.
@@ -234,42 +240,6 @@ fn a_limit_is_said_once() {
         !said.trim().is_empty() && !told.contains(said.trim()),
         "{said} {told}"
     );
-}
-
-/// A chat renders what `send` does.
-#[test]
-fn an_answer_in_a_chat_is_rendered() {
-    let home = Home::new();
-    for (columns, colours) in [(80, true), (80, false), (200, true)] {
-        let id = home.said(&["new", "--title", "Plans"]);
-        let mut terminal = match colours {
-            true => Terminal::run(&home, columns, &["chat", &id]),
-            false => Terminal::run_plain(&home, columns, &["chat", &id]),
-        };
-        terminal = terminal.waiting();
-        // As it is pasted: its lines are one prompt.
-        terminal.enter(&format!("\x1b[200~{MARKDOWN}\x1b[201~"));
-        let shown = terminal.until("context ");
-        let styled = [
-            ("a heading", "\x1b[1m\x1b[4mPlan\x1b[0m"),
-            ("a bold word", "\x1b[1mlook\x1b[0m"),
-            ("a word of code", "\x1b[36mrun\x1b[0m"),
-            ("a block of code", "\x1b[36mls *.rs\x1b[0m"),
-            ("a tool", "\x1b[32m✓\x1b[0m Read"),
-        ];
-        for (what, style) in styled {
-            assert_eq!(shown.contains(style), colours, "{what}: {shown:?}");
-        }
-        let mut screen = Screen::new(columns.into());
-        screen.take(shown.as_bytes());
-        let style = if colours { "with" } else { "without" };
-        check_seen(
-            &format!("Markdown in a chat {style} colours at {columns} columns"),
-            &screen.text(),
-        );
-        terminal.until(MARK);
-        terminal.leave();
-    }
 }
 
 /// Several lines that are pasted or typed are one prompt.
@@ -399,7 +369,7 @@ fn a_lost_daemon_is_told_on_a_line_of_its_own() {
     let mut said = [0; 5];
     both.read_exact(&mut said).unwrap();
     assert_eq!(&said, b"Begun");
-    kill_daemon(&home);
+    home.kill_daemon();
     let mut said = String::new();
     both.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
@@ -541,10 +511,10 @@ fn a_chat_asks_attaches_and_outlives_its_daemon() {
     terminal.until(MARK);
     terminal.enter("[[say Begun]] [[hang]]");
     terminal.until("Begun");
-    kill_daemon(&home);
+    home.kill_daemon();
     terminal.until("echo: ");
     terminal.until(MARK);
-    kill_daemon(&home);
+    home.kill_daemon();
     terminal.says("after", "echo: after");
     terminal.leave();
 }
@@ -552,15 +522,20 @@ fn a_chat_asks_attaches_and_outlives_its_daemon() {
 #[test]
 fn files_and_standard_input_are_part_of_a_prompt() {
     let home = Home::new();
-    fs::write(home.path().join("a.txt"), "of the file\n").unwrap();
-    let mut command = home.command(&["send", "--new", "--file", "a.txt", "look:", "-"]);
-    command.stdin(fs::File::open(home.path().join("a.txt")).unwrap());
+    let file = home.path().join("a b.txt");
+    fs::write(&file, "of the file\n").unwrap();
+    let mut command = home.command(&["send", "--new", "--file", "a b.txt", "look:", "-"]);
+    command.stdin(fs::File::open(&file).unwrap());
     let output = command.output().unwrap();
     let answer = super::text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(answer, "echo: look:\n\nof the file\n");
     let history = home.said(&["history", ".", "--json"]);
-    assert!(history.contains("a.txt\\\">\\nof the file"), "{history}");
+    assert!(history.contains("a%20b.txt\\\">\\nof the file"), "{history}");
+    // A person sees its path.
+    let attached = format!("> @{}\n", file.canonicalize().unwrap().display());
+    let history = home.said(&["history", "."]);
+    assert!(history.contains(&attached), "{history}");
     let missing = home.run(&["send", ".", "--file", "none", "x"]);
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
 }

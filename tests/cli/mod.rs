@@ -38,8 +38,6 @@ mod lists;
 mod live;
 #[cfg(target_os = "linux")]
 mod looking;
-#[cfg(target_os = "linux")]
-mod modes;
 mod moving;
 #[cfg(target_os = "linux")]
 mod picking;

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::finding::ESCAPE;
@@ -242,21 +241,14 @@ fn about_turns(arguments: &[&str]) -> Shots {
 
 fn stopped_daemon() -> Shots {
     let home = Home::new();
-    let status: Value = serde_json::from_str(&{
-        home.said(&["start"]);
-        home.said(&["status", "--json"])
-    })
-    .unwrap();
-    let process = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
-    let process = Pid::from_raw(process).unwrap();
-    kill_process(process, Signal::STOP).unwrap();
+    home.said(&["start"]);
+    let _frozen = home.freeze_daemon();
     // Each waits for seconds.
     let shots = thread::scope(|scope| {
         let home = &home;
         let shots = VIEWS.map(|view| scope.spawn(move || in_sentences(&view.plain(home, &["ls"]))));
         shots.map(|shot| shot.join().unwrap())
     });
-    kill_process(process, Signal::CONT).unwrap();
     shots.into()
 }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 
 use bridge_protocol::ConversationId;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 use crate::support::{App, DEADLINE, Raw};
@@ -291,6 +291,13 @@ impl Daemon<'_> {
         kill_process(pid_of(self.pid()), signal).unwrap();
     }
 
+    /// Stops it where it stands, and waits until it does.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let frozen = Frozen::new(self.pid());
+        waitpid(Some(frozen.0), WaitOptions::UNTRACED).unwrap().unwrap();
+        frozen
+    }
+
     /// Waits for the end, which somebody has asked for already.
     pub(crate) async fn ended(mut self) -> ExitStatus {
         let child = self.child.take().unwrap();
@@ -343,6 +350,25 @@ fn wait_bounded(mut child: Child) -> ExitStatus {
 
 fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}
+
+/// A process that stands still. It goes on when this is dropped.
+pub(crate) struct Frozen(Pid);
+
+impl Frozen {
+    /// Stops a process where it stands.
+    pub(crate) fn new(pid: u32) -> Self {
+        let pid = pid_of(pid);
+        kill_process(pid, Signal::STOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // One that has ended meanwhile cannot go on.
+        let _ended = kill_process(self.0, Signal::CONT);
+    }
 }
 
 /// Kills one process.

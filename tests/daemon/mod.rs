@@ -63,7 +63,7 @@ mod event_order;
 mod events;
 mod export_reports;
 mod export_secrets;
-mod external_changes;
+pub(crate) mod external_changes;
 mod failure_captures;
 mod family;
 #[cfg(target_os = "linux")]
