@@ -100,21 +100,6 @@ fn said(branch: &Branch) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_turn_is_a_prompt_with_its_calls_and_its_reply() {
-    let branch = Script::default()
-        .prompt("u1", "", "read it")
-        .line(r#"{"type":"attachment","uuid":"x1","parentUuid":"u1"}"#)
-        .call("a1", "x1", "m1")
-        .result("r1", "a1")
-        .text("a2", "r1", "first")
-        .text("a3", "a2", "second")
-        .line(r#"{"type":"system","uuid":"s1","parentUuid":"a3"}"#)
-        .live();
-    assert_eq!(said(&branch), [("read it", "first\n\nsecond")]);
-    assert_eq!(branch.turns[0].calls, ["t-a1"]);
-}
-
-#[test]
 fn a_mark_written_late_below_an_older_record_hides_nothing() {
     let branch = Script::default()
         .prompt("u1", "", "one")
@@ -123,26 +108,6 @@ fn a_mark_written_late_below_an_older_record_hides_nothing() {
         .line(r#"{"type":"system","uuid":"late","parentUuid":"a1"}"#)
         .live();
     assert_eq!(said(&branch), [("one", "1"), ("two", "")]);
-}
-
-#[test]
-fn parallel_calls_belong_to_the_turn_although_the_chain_passes_one() {
-    let script = Script::default()
-        .prompt("u1", "", "both")
-        .call("a1", "u1", "m1")
-        .call("a2", "a1", "m1")
-        .result("r1", "a1")
-        .result("r2", "a2")
-        .text("a3", "r1", "done");
-    let branch = script.live();
-    assert_eq!(branch.turns[0].calls, ["t-a1", "t-a2"]);
-
-    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
-    assert_eq!(
-        index.select(None, false).map(|selection| selection.offsets.len()),
-        Some(6),
-        "both results too"
-    );
 }
 
 /// Claude Code names a record before a compaction within a turn that it never writes; what it kept of the turn it names too.
