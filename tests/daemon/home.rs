@@ -230,7 +230,8 @@ impl Drop for Home {
         // Of a daemon that was killed an agent may be on its way out: it has read the end of its input.
         for (pid, line) in self.processes() {
             wait_for_end(pid);
-            assert!(!is_running(pid, &self.path), "left behind: {pid} {line}");
+            let is_left = self.processes().iter().any(|(left, _)| *left == pid);
+            assert!(!is_left, "left behind: {pid} {line}");
         }
     }
 }
@@ -391,29 +392,10 @@ pub(crate) fn wait_for_end(_: u32) {}
 /// The processes whose command line or environment names the folder, where the system shows both.
 #[cfg(target_os = "linux")]
 fn processes_of(folder: &Path) -> Vec<(u32, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        if is_running(pid, folder) {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
-        }
-    }
-    found
+    crate::signs::processes_naming(&[folder.to_str().unwrap().as_bytes()])
 }
 
 #[cfg(not(target_os = "linux"))]
 fn processes_of(_: &Path) -> Vec<(u32, String)> {
     Vec::new()
-}
-
-fn is_running(pid: u32, folder: &Path) -> bool {
-    let needle = folder.to_str().unwrap().as_bytes();
-    // A process that ends meanwhile has nothing to show.
-    ["cmdline", "environ"].iter().any(|file| {
-        let shown = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        shown.windows(needle.len()).any(|window| window == needle)
-    })
 }

@@ -68,7 +68,7 @@ mod failure_captures;
 mod family;
 #[cfg(target_os = "linux")]
 mod flooding;
-mod foreign_home;
+pub(crate) mod foreign_home;
 mod forgetting;
 mod fork_places;
 mod forks;
