@@ -181,6 +181,7 @@ async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
         ("conversation/close", json!({}), &busy),
         ("conversation/continue", json!({"at": "now"}), &busy),
         ("conversation/delete", json!({}), &busy),
+        ("conversation/delete", json!({"transcripts": "delete"}), &busy),
         (
             "conversation/edit",
             json!({"at": "cp.loopback.x.y", "prompt": "x"}),
@@ -228,5 +229,6 @@ async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
         assert_eq!(answers[0]["result"]["stopReason"], "cancelled", "{method}");
         assert_eq!(answers[1].pointer(place), Some(sign), "{method}: {}", answers[1]);
         assert_eq!(answers[2]["result"]["cancelled"], true, "{method}");
+        assert_eq!(app.remembered(id).await[0], "one", "{method} changes nothing");
     }
 }

@@ -230,16 +230,6 @@ async fn f32_a_process_that_ignores_sigterm_is_killed() {
     assert!(left(&process).is_empty());
 }
 
-#[tokio::test]
-async fn a_second_signal_skips_the_waits() {
-    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
-    drop(wait_until_up(&mut process).await);
-    let hurry = CancellationToken::new();
-    hurry.cancel();
-    let stopped = tokio::time::timeout(PATIENCE, process.stop(PATIENT, &hurry)).await;
-    assert_eq!(stopped.unwrap().stopped_by, StoppedBy::Kill);
-}
-
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_descendant_without_its_environment_is_swept() {
