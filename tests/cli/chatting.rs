@@ -5,46 +5,10 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
-use super::printed::check_printed;
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, MARK, Terminal};
 use crate::screen::Screen;
-
-/// The agent's answer in Markdown, with a tool call in the middle.
-const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
-                        [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n]]";
-
-#[test]
-fn a_chat_shows_markdown_and_tool_calls() {
-    let home = Home::new();
-    let id = home.said(&["new", "--title", "Plans"]);
-    for (columns, colours) in [(80, true), (200, true), (80, false)] {
-        let mut terminal = match colours {
-            true => Terminal::run(&home, columns, &["send", &id, MARKDOWN]),
-            false => Terminal::run_plain(&home, columns, &["send", &id, MARKDOWN]),
-        };
-        let raw = match colours {
-            true => terminal.until("\x1b[36mls *.rs\x1b[0m"),
-            false => String::new(),
-        };
-        assert_eq!(raw.contains("\x1b[1mlook\x1b[0m"), colours, "{raw:?}");
-        let style = if colours { "with" } else { "without" };
-        terminal.check_end(&format!("Markdown {style} colours at {columns} columns"), 0);
-    }
-    // A pipe gets the text as it is, and nothing else.
-    let piped = home.run(&["send", &id, MARKDOWN]);
-    let text = super::text(&piped.stdout);
-    assert!(
-        text.starts_with("# Plan\n\nFirst **look**, then `run`:\n\n- one item\n"),
-        "{text}"
-    );
-    assert!(
-        text.ends_with("| one | two |\n") && !text.contains("Read"),
-        "{text}"
-    );
-    assert_eq!(super::text(&piped.stderr), "✓ Read  Read ran\n");
-}
 
 /// An empty line stands between messages, unless a line about a tool does.
 #[test]
@@ -227,21 +191,6 @@ fn a_chat_begins_with_three_lines_and_tears_no_word() {
     terminal.ended();
 }
 
-/// The agent's own message about a limit is its answer; the error after it must add something.
-#[test]
-fn a_limit_is_said_once() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let send = ["send", &id, "[[limit 5400]]"];
-    let output = home.run(&send);
-    let said = super::text(&output.stdout);
-    let told = check_printed(&send, &output, 7);
-    assert!(
-        !said.trim().is_empty() && !told.contains(said.trim()),
-        "{said} {told}"
-    );
-}
-
 /// Several lines that are pasted or typed are one prompt.
 #[test]
 fn alt_enter_begins_a_new_line() {
@@ -290,21 +239,6 @@ fn a_terminal_that_reports_its_cursor_late_loses_nothing() {
     terminal.until("echo: second");
     terminal.until("\x1b[6n");
     terminal.type_in("\x1b[3;1R");
-    terminal.until(MARK);
-    terminal.leave();
-}
-
-/// On a light background white cannot be read.
-#[test]
-fn what_is_typed_has_the_colour_of_the_terminal() {
-    let home = Home::new();
-    let mut terminal = Terminal::run(&home, 80, &["chat", "--new"]).waiting();
-    terminal.type_in("hello\r");
-    let shown = terminal.until("echo: hello");
-    assert!(
-        shown.contains('h') && !shown.contains("37m") && !shown.contains("97m"),
-        "{shown:?}"
-    );
     terminal.until(MARK);
     terminal.leave();
 }

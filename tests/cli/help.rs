@@ -95,6 +95,7 @@ fn a_wrong_call_is_one_sentence_and_one_command() {
         (&["--nonsense"], "sessionctl help"),
         (&["help", "nonsense"], "sessionctl help"),
         (&["ls", "-n", "x"], "sessionctl help ls"),
+        (&["ls", "-n", "0"], "sessionctl help ls"),
         (&["ls", "--staet", "idle"], "sessionctl help ls"),
         (&["fork", ".", "3"], "sessionctl help fork"),
         (&["import"], "sessionctl help import"),

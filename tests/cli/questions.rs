@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::home::Home;
 use super::printed::check_seen;
@@ -50,7 +50,7 @@ fn an_answered_question_splits_no_word() {
 fn a_tool_that_is_cancelled_at_its_question_is_named() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]]"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
     terminal.until(ASKED);
     terminal.type_in("\x03");
     let (shown, code) = terminal.seen();
@@ -61,6 +61,11 @@ fn a_tool_that_is_cancelled_at_its_question_is_named() {
     assert_eq!(withdrawn.len(), 1, "{shown}");
     withdrawn.extend(rest);
     check_seen("cancelling at a question", &withdrawn.join("\n"));
+    let after = home.shown(&id);
+    assert_eq!(
+        (&after["state"], &after["interrupts"]),
+        (&json!("idle"), &json!([]))
+    );
 }
 
 /// The next daemon is started, and the turn that died with its daemon is continued.
