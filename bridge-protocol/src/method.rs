@@ -15,7 +15,7 @@ mod daemon;
 mod transcript;
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned, value};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{BridgeError, ErrorKind};
@@ -220,11 +220,37 @@ where
 
 /// The names of a method's parameters, in the order of its declaration.
 #[must_use]
-pub fn parameter_names<M: Method>() -> Vec<String> {
-    // Serde knows them, and lists them when it refuses a name: "unknown field ``, expected one of `a`, `b`".
-    let refusal = serde_json::from_str::<M>(r#"{"":0}"#).err();
-    let listed = refusal.map(|error| error.to_string()).unwrap_or_default();
-    listed.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+pub fn parameter_names<M: Method>() -> &'static [&'static str] {
+    let mut members = Members(&[]);
+    // Its error is always that it reads no value.
+    M::deserialize(&mut members).err();
+    members.0
+}
+
+/// The names of a struct's members: a deserializer is passed them, as they are on the wire, before it reads a value.
+struct Members(&'static [&'static str]);
+
+impl<'de> Deserializer<'de> for &mut Members {
+    type Error = value::Error;
+
+    fn deserialize_struct<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        members: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        self.0 = members;
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_any<V: de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(de::Error::custom("there is no value"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
+        tuple tuple_struct map enum identifier ignored_any
+    }
 }
 
 /// Absent and null mean the same.

@@ -7,21 +7,19 @@ use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use clap_complete::ArgValueCompleter;
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::commands::{
     Context, Filter, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past, set,
     transcripts,
 };
+use super::demo;
 use super::exit::Exit;
 use super::output::one_line;
 use super::problem::{Outcome, Problem};
 use super::select::Target;
 use super::start::Launch;
 use super::talk::{answer, attach, chat, continuing, edit, send};
-use super::{complete, demo};
 use crate::paths;
 
 /// Continue conversations with coding agents across limits and crashes
@@ -91,7 +89,7 @@ pub(super) struct Global {
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
-    /// Print the daemon's result as JSON; streams print one object per line
+    /// Print the daemon's result as JSON; streams print an object per line, whose type is event or result
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// When to print in color
@@ -281,25 +279,7 @@ const DESTRUCTIVE: [&str; 4] = ["rm", "reset", "prune", "stop"];
 pub(super) fn command() -> clap::Command {
     let command = Arguments::command();
     let groups = groups(&command);
-    command.before_help(groups).mut_subcommands(with_completions)
-}
-
-/// Completes the arguments of a command and of the commands below it.
-fn with_completions(command: clap::Command) -> clap::Command {
-    command.mut_args(completed).mut_subcommands(with_completions)
-}
-
-/// Has a shell ask the daemon for the values that only the daemon knows.
-fn completed(arg: Arg) -> Arg {
-    let name = arg
-        .get_value_names()
-        .and_then(<[_]>::first)
-        .map_or("", |name| name.as_str());
-    match name.split('|').next() {
-        Some("CONV") => arg.add(ArgValueCompleter::new(complete::conversations)),
-        Some("CHECKPOINT") => arg.add(ArgValueCompleter::new(complete::checkpoints)),
-        _ => arg,
-    }
+    command.before_help(groups)
 }
 
 /// Lists the commands under their headings, in the styles of the help.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_protocol::method;
 use clap::{ArgMatches, FromArgMatches};
-use clap_complete::CompletionCandidate;
+use clap_complete::{ArgValueCompleter, CompletionCandidate};
 
 use super::args::{self, Global};
 use super::connect::Daemon;
@@ -20,9 +20,19 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// How many candidates are offered.
 const CANDIDATES: u32 = 100;
 
+/// Completes the name of a conversation.
+pub(super) fn conversation() -> ArgValueCompleter {
+    ArgValueCompleter::new(conversations)
+}
+
+/// Completes the place of a turn in a conversation.
+pub(super) fn checkpoint() -> ArgValueCompleter {
+    ArgValueCompleter::new(checkpoints)
+}
+
 /// The conversations whose ids or titles begin with what was typed, newest first. A title that would name several is offered as
 /// the id.
-pub(super) fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
+fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     // Elsewhere a space has a backslash.
     let is_quoted = typed.contains(' ') && !typed.contains('\\');
@@ -79,7 +89,7 @@ fn word(text: &str, is_quoted: bool) -> String {
 }
 
 /// The checkpoints of the conversation on the same command line, newest first: the step of each, with its prompt.
-pub(super) fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
+fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     ask(async |daemon, line| {
         let (_, command) = line.subcommand()?;

@@ -58,10 +58,7 @@ impl Context<'_> {
         asked.map_err(|error| Problem::new(Exit::Failed, format!("cannot ask on this terminal: {error}")))?;
         match answer.trim().to_lowercase().as_str() {
             "y" | "yes" => Ok(()),
-            _ => Err(Problem::new(
-                Exit::Failed,
-                "nothing was changed: the answer was not yes",
-            )),
+            _ => Err(Problem::new(Exit::Failed, "cancelled; nothing was changed")),
         }
     }
 }

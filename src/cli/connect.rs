@@ -21,7 +21,7 @@ use super::exit::Exit;
 use super::problem::{DOCTOR_HINT, Outcome, Problem};
 use super::start::{self, Launch, START_LIMIT};
 use crate::paths::ownership::open_own;
-use crate::paths::{Paths, lock_holder, ownership};
+use crate::paths::{Paths, lock_holder, ownership, shell_word};
 
 /// A connected daemon.
 pub(super) struct Daemon {
@@ -358,7 +358,8 @@ fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
         }
         ConnectError::OtherProtocol { path, pid } => problem
             .hint(format!(
-                "name another socket: sessionctl --socket PATH ls; {DOCTOR_HINT}"
+                "use another socket: sessionctl --socket {} ls; {DOCTOR_HINT}",
+                shell_word(&another(&path).to_string_lossy())
             ))
             .details(json!({ "path": path, "pid": pid })),
         ConnectError::PermissionDenied { .. } => {
@@ -369,6 +370,17 @@ fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
     }
 }
 
+/// A socket beside one that is taken.
+fn another(socket: &Path) -> PathBuf {
+    let mut name = socket.file_stem().unwrap_or_default().to_owned();
+    name.push("-2");
+    if let Some(end) = socket.extension() {
+        name.push(".");
+        name.push(end);
+    }
+    socket.with_file_name(name)
+}
+
 /// A socket that cannot be connected to, whether or not a daemon listens.
 fn unusable(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
@@ -377,10 +389,10 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
         return Problem::new(
             Exit::NoDaemon,
             format!(
-                "the path of the socket is too long: {length} bytes, and {SOCKET_PATH_LIMIT_BYTES} are possible: {path}"
+                "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
             ),
         )
-        .hint("name a shorter one with --socket PATH, or a folder nearer to the root with --home DIR");
+        .hint("use a folder with a shorter path: sessionctl --home \"$HOME/.sessiond\" ls");
     }
     Problem::new(
         Exit::NoDaemon,

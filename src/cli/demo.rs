@@ -340,7 +340,7 @@ impl<'a> Play<'a> {
                 };
                 (self.id, self.history) = (id, history);
                 said?;
-                self.tell("and the conversation that it came from, without the branch's turns:")
+                self.print("and the conversation that it came from, without the branch's turns:")
             }
             "fork-in-place" => {
                 self.run(&["fork", &id, "--in-place"], Exit::Done).await?;
@@ -392,7 +392,7 @@ impl<'a> Play<'a> {
             let read = within_limit(stdout.read_exact(&mut begun)).await?;
             read.map_err(|error| Problem::new(Exit::Failed, format!("the turn does not begin: {error}")))?;
         }
-        self.tell(&String::from_utf8_lossy(&begun))?;
+        self.print(&String::from_utf8_lossy(&begun))?;
         self.history.cut_short.push(text.to_owned());
         self.history.prompts.push(AUTOMATIC.to_owned());
         self.kill_and_restart().await?;
@@ -402,7 +402,7 @@ impl<'a> Play<'a> {
     /// Kills the daemon's process and starts another one.
     async fn kill_and_restart(&mut self) -> Outcome {
         let pid = self.daemon_pid().await?;
-        self.tell(&format!("$ kill -KILL {pid}    (the daemon's process)"))?;
+        self.print(&format!("$ kill -KILL {pid}    (the daemon's process)"))?;
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let killed = process.map(|process| kill_process(process, Signal::KILL));
         if killed != Some(Ok(())) {
@@ -461,7 +461,7 @@ impl<'a> Play<'a> {
         let line: Vec<String> = call.iter().map(|word| shell_word(word)).collect();
         let line = format!("$ sessionctl {}", line.join(" "));
         let line = self.output.look.paint(STRONG, &line);
-        self.tell(&line)?;
+        self.print(&line)?;
         let spawned = self.command(call)?.spawn();
         spawned.map_err(|error| Problem::new(Exit::Failed, format!("cannot run this program: {error}")))
     }
@@ -486,12 +486,12 @@ impl<'a> Play<'a> {
         } = ended.map_err(|error| Problem::new(Exit::Failed, format!("cannot wait for it: {error}")))?;
         let look = self.output.look;
         let printed = String::from_utf8_lossy(&stdout).into_owned();
-        let told = String::from_utf8_lossy(&stderr).into_owned();
+        let notes = String::from_utf8_lossy(&stderr).into_owned();
         let recalls = call.contains(&RECALL);
         // Of a turn that was seen to begin, the rest of a line may come first.
         let printed_lines = printed.lines().skip_while(|line| line.is_empty());
-        for line in printed_lines.filter(|_| !recalls).chain(told.lines()) {
-            self.tell(&look.paint(DIM, &look.safe(line)))?;
+        for line in printed_lines.filter(|_| !recalls).chain(notes.lines()) {
+            self.print(&look.paint(DIM, &look.safe(line)))?;
         }
         let code = i32::from(exit.code());
         if status.code() != Some(code) {
@@ -510,7 +510,7 @@ impl<'a> Play<'a> {
     }
 
     /// Prints what happens.
-    fn tell(&mut self, text: &str) -> Outcome {
+    fn print(&mut self, text: &str) -> Outcome {
         self.output.line(&format!("   {text}"))
     }
 
@@ -521,7 +521,7 @@ impl<'a> Play<'a> {
             true => self.output.look.paint(GOOD, "ok"),
             false => self.output.look.paint(BAD, "FAILED"),
         };
-        self.tell(&format!("{verdict}: {what}"))
+        self.print(&format!("{verdict}: {what}"))
     }
 }
 

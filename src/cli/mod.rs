@@ -3,6 +3,7 @@
 //! It owns the command line, how a daemon is found or started, and how answers and events look on a terminal. It must
 //! not know the daemon or the agents: it uses the wire contract and the paths, as any other app could.
 
+mod advice;
 mod args;
 mod commands;
 mod complete;

@@ -9,9 +9,13 @@ use std::os::fd::AsFd;
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use bridge_protocol::ConversationId;
-use bridge_protocol::raw::RawJson;
+use bridge_protocol::raw::{RawJson, RawMembers};
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::advice::Advice;
+use super::exit::Exit;
 use super::problem::{Outcome, Problem};
 use super::table::Table;
 use super::words;
@@ -89,6 +93,21 @@ impl Look {
     }
 }
 
+/// A line of a stream of `--json`: an object, whose members stay as they came.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub(super) enum StreamLine<'a> {
+    /// What happened.
+    Event(#[serde(serialize_with = "members")] &'a RawJson),
+    /// What came of the command, or of one of the conversations that it is about.
+    Result(#[serde(serialize_with = "members")] &'a RawJson),
+}
+
+fn members<S: Serializer>(object: &&RawJson, serializer: S) -> Result<S::Ok, S::Error> {
+    let members: RawMembers = object.read().map_err(S::Error::custom)?;
+    members.serialize(serializer)
+}
+
 /// The streams of a command.
 pub(super) struct Output {
     /// How standard output shows text.
@@ -99,8 +118,8 @@ pub(super) struct Output {
     pub(super) json: bool,
     /// Whether only results and errors are printed.
     pub(super) quiet: bool,
-    /// The conversation that is talked in: advice about it names the chat's own commands.
-    pub(super) chat: Option<ConversationId>,
+    /// Whether the user is in a chat: advice names its commands.
+    pub(super) in_chat: bool,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
     /// How many line breaks standard output ends with. Two where nothing stands above that the next text would continue.
@@ -118,7 +137,7 @@ impl Output {
             note_look: Look::of(&stderr, unicode),
             json,
             quiet: false,
-            chat: None,
+            in_chat: false,
             answers: Box::new(stdout),
             notes: Box::new(stderr),
             line_breaks: 2,
@@ -173,13 +192,17 @@ impl Output {
         self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
-    /// Writes one line to standard error. Programs that asked for JSON are told nothing there but problems.
-    pub(super) fn note(&mut self, text: &str) -> Outcome {
-        self.quote(&self.advice(text))
+    /// Writes one line of a stream.
+    pub(super) fn stream(&mut self, line: &StreamLine<'_>) -> Outcome {
+        let line = RawJson::from_value(line).map_err(|error| {
+            let what = format!("the daemon's answer could not be read: {error}");
+            Problem::new(Exit::Failed, what)
+        })?;
+        self.raw(&line)
     }
 
-    /// The same of words that are not this program's: a command in them stays as it is.
-    pub(super) fn quote(&mut self, text: &str) -> Outcome {
+    /// Writes one line to standard error. With JSON, only problems are written there.
+    pub(super) fn note(&mut self, text: &str) -> Outcome {
         self.note_verbatim(&self.note_look.in_lines(text, 0))
     }
 
@@ -210,10 +233,9 @@ impl Output {
         self.note(&format!("{word} {text}"))
     }
 
-    /// The text with the commands of a chat in place of those of a shell, where there are such.
-    pub(super) fn advice(&self, text: &str) -> String {
-        self.chat
-            .map_or_else(|| text.to_owned(), |id| words::in_chat(text, id))
+    /// Advice about this conversation.
+    pub(super) fn advice(&self, id: ConversationId) -> Advice {
+        Advice::new(words::short_id(id), self.in_chat)
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -226,8 +248,8 @@ impl Output {
         self.text(&"\n".repeat(2_usize.saturating_sub(self.line_breaks)))
     }
 
-    /// Tells a problem on standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
-    /// be told there has nowhere else to go.
+    /// Writes a problem to standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
+    /// be written there has nowhere else to go.
     pub(super) fn problem(&mut self, problem: &Problem) {
         if problem.message.is_some() && self.end_line().is_err() {
             tracing::debug!("standard output is closed");
@@ -244,8 +266,8 @@ impl Output {
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            let hint = self.advice(&one_line(hint));
-            let shell = match self.chat.is_some() && hint.contains("sessionctl ") {
+            let hint = one_line(hint);
+            let shell = match self.in_chat && hint.contains("sessionctl ") {
                 true => "in a shell: ",
                 false => "",
             };
@@ -296,6 +318,18 @@ pub(super) fn cut_middle(text: &str, columns: usize, look: Look) -> String {
 /// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
 pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
     filled(line.split_inclusive(' '), columns, indent)
+}
+
+/// Breaks a list of clauses into lines, each of which ends with a comma; within a clause only if that is longer than a line.
+pub(super) fn clauses(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for clause in text.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.width() + clause.trim_end().width() <= columns => line.push_str(clause),
+            _ => lines.extend(wrapped(clause, columns, 0).split('\n').map(str::to_owned)),
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// The width without styles.

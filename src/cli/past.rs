@@ -18,8 +18,8 @@ mod tests;
 /// How many columns of a tool call or its result are shown.
 const FOLDED_COLUMNS: usize = 100;
 
-/// The state between two pages.
-pub(super) struct Teller {
+/// Renders messages as text, page after page.
+pub(super) struct Renderer {
     look: Look,
     /// Whether the last line is one of those that stand close together.
     is_close: bool,
@@ -36,11 +36,11 @@ pub(super) struct Teller {
 pub(super) struct Turns {
     /// The number of each, as `--at` takes it.
     pub(super) steps: BTreeMap<CheckpointId, u64>,
-    /// Tells when it was.
+    /// The clock for their times.
     pub(super) clock: Clock,
 }
 
-impl Teller {
+impl Renderer {
     /// Nothing has been printed yet.
     pub(super) fn new(look: Look) -> Self {
         Self {

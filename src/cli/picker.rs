@@ -22,7 +22,7 @@ use super::connect::Daemon;
 use super::exit::Exit;
 use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
-use super::past::Teller;
+use super::past::Renderer;
 use super::problem::{Outcome, Problem};
 use super::signals::{self, IS_FULL_SCREEN};
 use super::words;
@@ -31,14 +31,11 @@ use super::words;
 const LISTED: usize = 1_000;
 
 /// Of how many conversations the last turns are read before anything is typed. After that those of all are read, because the query
-/// may be of their last prompt, which only their transcripts tell.
+/// may be of their last prompt, which only their transcripts have.
 const READ_AHEAD: usize = 50;
 
-/// How many messages are shown of the selected conversation.
-const SHOWN_MESSAGES: u32 = 8;
-
-/// How many lines of those are held: more than a terminal has.
-const HELD_LINES: usize = 200;
+/// How many lines are held of the end of a conversation: more than a terminal has.
+const HELD_LINES: u16 = 200;
 
 /// Whether there is a user to ask: the keys come from standard input, the list goes to standard error.
 pub(super) fn is_possible(output: &Output) -> bool {
@@ -467,12 +464,14 @@ async fn read(daemon: &Daemon, wanted: Wanted, look: Look) -> Read {
 
 /// The end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurns {
+    // A message takes a line at least.
+    let (_, rows) = terminal::size().unwrap_or((0, HELD_LINES));
     let history = method::History {
-        last: Some(SHOWN_MESSAGES),
+        last: Some(rows.clamp(1, HELD_LINES).into()),
         ..method::History::of(id)
     };
     let text = match daemon.call(history).await {
-        Ok(page) => Teller::new(Look {
+        Ok(page) => Renderer::new(Look {
             coloured: false,
             ..look
         })
@@ -480,7 +479,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
         Err(problem) => one_line(&problem.message.unwrap_or_default()),
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
-    lines.drain(..lines.len().saturating_sub(HELD_LINES));
+    lines.drain(..lines.len().saturating_sub(HELD_LINES.into()));
     let last = turns(daemon, &id.into(), 1).await.unwrap_or_default();
     let prompt = last.into_iter().next().map(|last| last.prompt);
     LastTurns {

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::advice::{Advice, Call};
 use super::exit::Exit;
 use super::words;
 use crate::paths::ownership::Untrusted;
@@ -22,24 +23,32 @@ use crate::paths::{PathsError, shell_word};
 pub(super) const DOCTOR_HINT: &str = "sessionctl doctor reports more";
 
 /// Why a command did not work.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Problem {
     /// The code that the process ends with.
     pub(super) exit: Exit,
-    /// What is wrong, on one line; nothing when the reader of the output has left and there is nobody to tell.
+    /// What is wrong, on one line; nothing when the reader of the output has left.
     pub(super) message: Option<String>,
     /// What to do next.
     pub(super) hint: Option<String>,
-    /// The daemon's error, where it was one: its code and data are for programs.
-    error: Option<Box<BridgeError>>,
-    /// For programs, what is known beside a problem that no error of the daemon made.
-    details: Option<Box<Value>>,
+    cause: Cause,
 }
 
-/// A problem as `--json` tells it.
+/// Where a problem comes from.
+#[derive(Debug)]
+enum Cause {
+    /// This program, which may have details for programs.
+    Own(Option<Box<Value>>),
+    /// An error of the daemon, whose code and data are for programs.
+    Daemon(Box<BridgeError>),
+    /// The connection to the daemon, which has ended.
+    Connection,
+}
+
+/// A problem as `--json` prints it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
     kind: Value,
@@ -70,34 +79,49 @@ impl Problem {
             exit,
             message: None,
             hint: None,
-            error: None,
-            details: None,
+            cause: Cause::Own(None),
         }
+    }
+
+    /// The error of the daemon, where it was one.
+    fn error(&self) -> Option<&BridgeError> {
+        match &self.cause {
+            Cause::Daemon(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection to the daemon has ended.
+    pub(super) fn is_lost_connection(&self) -> bool {
+        matches!(self.cause, Cause::Connection)
     }
 
     /// Which error of the daemon it was; nothing where it was none.
     pub(super) fn kind(&self) -> Option<ErrorKind> {
-        self.error.as_deref().map(|error| error.kind)
+        self.error().map(|error| error.kind)
     }
 
     /// What the daemon's error says under this key; nothing where it says nothing.
     pub(super) fn detail(&self, key: &str) -> Option<String> {
-        text_of(self.error.as_deref()?, key)
+        text_of(self.error()?, key)
     }
 
     /// What the session offers that refused a setting.
     pub(super) fn session(&self) -> Option<SessionInfo> {
-        serde_json::from_value(self.error.as_deref()?.detail("session")).ok()
+        serde_json::from_value(self.error()?.detail("session")).ok()
     }
 
     /// The process that the problem is about, if it is known.
     pub(super) fn pid(&self) -> Option<u64> {
-        self.details.as_deref()?["pid"].as_u64()
+        match &self.cause {
+            Cause::Own(details) => details.as_deref()?["pid"].as_u64(),
+            _ => None,
+        }
     }
 
     /// The ids of the candidates that the daemon's error lists under this key.
     pub(super) fn ids(&self, key: &str) -> Vec<String> {
-        let listed = self.error.as_deref().map(|error| error.detail(key));
+        let listed = self.error().map(|error| error.detail(key));
         let candidates = listed.as_ref().and_then(Value::as_array).into_iter().flatten();
         let ids = candidates.filter_map(|candidate| candidate["id"].as_str());
         ids.map(str::to_owned).collect()
@@ -105,27 +129,29 @@ impl Problem {
 
     /// The same, with what a program needs to act on it.
     pub(super) fn details(mut self, details: Value) -> Self {
-        self.details = Some(Box::new(details));
+        self.cause = Cause::Own(Some(Box::new(details)));
         self
     }
 
-    /// The problem as one line of JSON; nothing when there is nobody to tell.
+    /// The problem as one line of JSON; nothing when the reader of the output has left.
     pub(super) fn json(&self) -> Option<String> {
         let message = self.message.as_deref()?;
-        let error = self.error.as_deref();
-        let told = Told {
+        let error = self.error();
+        let printed = Printed {
             code: error.map(|error| error.kind.code()),
             kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
             message,
             retryable: error.is_some_and(|error| error.retryable),
-            data: error
-                .and_then(|error| RawJson::from_value(&error.data()).ok())
-                .or_else(|| self.details.as_deref().cloned().map(RawJson::from)),
+            data: match &self.cause {
+                Cause::Own(details) => details.as_deref().cloned().map(RawJson::from),
+                Cause::Daemon(error) => RawJson::from_value(&error.data()).ok(),
+                Cause::Connection => None,
+            },
             hint: self.hint.as_deref(),
             exit_code: self.exit.code(),
         };
-        let told = serde_json::to_string(&told).ok()?;
-        Some(format!("{{\"error\":{told}}}"))
+        let printed = serde_json::to_string(&printed).ok()?;
+        Some(format!("{{\"error\":{printed}}}"))
     }
 
     /// Replaces the message.
@@ -149,11 +175,10 @@ impl Problem {
     }
 
     /// The same problem, whose cause is that this conversation has no turns.
-    pub(super) fn for_lack_of_turns(self, conversation: &str) -> Self {
-        self.message(format!("conversation {conversation} has no turns yet"))
-            .hint(format!(
-                "send the first prompt: sessionctl send {conversation} 'Hello'"
-            ))
+    pub(super) fn for_lack_of_turns(self, advice: &Advice) -> Self {
+        let send = advice.command(Call::Send("Hello"));
+        self.message(format!("conversation {} has no turns yet", advice.conversation))
+            .hint(format!("send the first prompt: {send}"))
     }
 
     /// The same, with another code.
@@ -181,9 +206,12 @@ impl Problem {
 
     /// The daemon has gone while it was needed.
     pub(super) fn connection_lost() -> Self {
-        Self::new(Exit::NoDaemon, "the daemon closed the connection").hint(
-            "try again; if it happens again, see the end of its log (sessionctl status prints its folder)",
-        )
+        let hint =
+            "try again; if it happens again, see the end of its log (sessionctl status prints its folder)";
+        Self {
+            cause: Cause::Connection,
+            ..Self::new(Exit::NoDaemon, "the daemon closed the connection").hint(hint)
+        }
     }
 }
 
@@ -193,8 +221,7 @@ impl From<BridgeError> for Problem {
             hint: hint_for(&error),
             message: Some(message_of(&error)),
             exit: Exit::of_error(error.kind),
-            error: Some(Box::new(error)),
-            details: None,
+            cause: Cause::Daemon(Box::new(error)),
         }
     }
 }
@@ -299,12 +326,9 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
             "transcripts that were kept can be adopted; list them with their ids: sessionctl transcripts"
                 .to_owned()
         }
-        ErrorKind::Busy if error.message.contains("cancel it first") => {
-            format!("cancel the turn: sessionctl cancel {id}")
-        }
         ErrorKind::Busy => format!("see what it is doing: sessionctl show {id}"),
         ErrorKind::InvalidCwd => {
-            format!("create the folder again, or move the conversation to this folder: sessionctl mv {id} .")
+            format!("move the conversation to this folder: sessionctl mv {id} .")
         }
         ErrorKind::NotResumable => format!(
             "list what was tried: sessionctl lineage {id}; start a new chat under the same id: sessionctl reset {id}"
@@ -348,20 +372,20 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_what_people_are_told_and_more() {
+    fn json_has_what_is_printed_and_more() {
         let error = BridgeError::new(ErrorKind::Conflict, "no").with("undoId", "u-1");
-        let told: serde_json::Value =
+        let printed: serde_json::Value =
             serde_json::from_str(&Problem::from(error).hint("look again").json().unwrap()).unwrap();
         assert_eq!(
-            told,
+            printed,
             json!({"error": {"code": 1012, "kind": "conflict", "message": "no", "retryable": false,
                 "data": {"kind": "conflict", "retryable": false, "undoId": "u-1"}, "hint": "look again",
                 "exitCode": 5}})
         );
-        let told: serde_json::Value =
+        let printed: serde_json::Value =
             serde_json::from_str(&Problem::new(Exit::NoDaemon, "none").json().unwrap()).unwrap();
         assert_eq!(
-            told,
+            printed,
             json!({"error": {"kind": "noDaemon", "message": "none", "retryable": false, "exitCode": 3}})
         );
     }

@@ -9,6 +9,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 
 use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
+use super::complete;
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::output::cut;
@@ -25,7 +26,7 @@ pub(super) const HERE: &str = ".";
 #[derive(Debug, Args)]
 pub(super) struct Target {
     /// Conversation: id, part of its title, or . (the last one of this folder); omit to pick one
-    #[arg(value_name = "CONV")]
+    #[arg(value_name = "CONV", add = complete::conversation())]
     pub(super) conversation: Option<String>,
 }
 
@@ -82,8 +83,8 @@ fn none_named() -> Problem {
         .hint("sessionctl ls lists them; . is the last one of this folder")
 }
 
-/// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then the user need
-/// not be told which conversation it found.
+/// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then it need
+/// not be printed which conversation was found.
 fn has_id(found: &Conversation, word: &str) -> bool {
     found.id.to_string().starts_with(word) || !is_meant(found, word)
 }

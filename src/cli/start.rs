@@ -165,11 +165,11 @@ pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome<Child> {
     let said_before = log.metadata().map_or(0, |metadata| metadata.len());
 
     let (mut child, ready) = spawn(launch, log)?;
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let mut ready = ready.take(READY_LIMIT_BYTES);
-    let result = tokio::time::timeout(START_LIMIT, ready.read_to_end(&mut told)).await;
+    let result = tokio::time::timeout(START_LIMIT, ready.read_to_end(&mut received)).await;
     let problem = match result {
-        Ok(Ok(_)) if told.starts_with(READY) => return Ok(child),
+        Ok(Ok(_)) if received.starts_with(READY) => return Ok(child),
         Ok(_) => {
             let ended = child.wait().await;
             last_words(&log_path, said_before).unwrap_or_else(|| {
@@ -275,7 +275,7 @@ fn claim(role: Role, folder: &Path) -> Outcome {
     ownership::claim(role, folder).map_err(|error| match error {
         ClaimError::Untrusted(untrusted) => untrusted.into(),
         ClaimError::Make { source, .. } => Problem::file("make the folder", folder, &source)
-            .hint("--home DIR names a folder that everything goes into instead"),
+            .hint("use another folder: sessionctl --home \"$HOME/.sessiond\" ls"),
     })
 }
 
@@ -332,7 +332,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("sessiond.log");
         std::fs::write(&log, "error: old\n").unwrap();
-        assert_eq!(last_words(&log, 11), None);
+        assert!(last_words(&log, 11).is_none());
         std::fs::write(&log, "error: old\nerror: new\n").unwrap();
         let message = last_words(&log, 11).unwrap().message.unwrap();
         assert!(message.ends_with(": new"), "{message}");

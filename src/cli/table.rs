@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, cut, cut_middle, one_line};
+use super::output::{DIM, Look, clauses, cut, cut_middle, one_line};
 
 /// The least width of the last column. Optional columns are left out until it has that much.
 const LEAST_COLUMNS: usize = 24;
@@ -26,24 +26,78 @@ pub(super) fn dim(text: impl Into<String>) -> Cell {
     (text.into(), DIM)
 }
 
-/// A list. The header of an optional column ends in `?`: it is left out if the terminal is too narrow, the last one first.
-/// A header that begins with `>` aligns to the right, and one that begins with `/` is of what loses its middle where there is no
-/// room, such as paths. The last column is cut to the terminal's width, no other is cut.
+/// A column of a list.
+pub(super) struct Column {
+    header: &'static str,
+    layout: Layout,
+    is_optional: bool,
+}
+
+/// How a column is laid out.
+#[derive(PartialEq)]
+enum Layout {
+    Left,
+    Right,
+    /// Loses its middle where there is no room.
+    Path,
+    /// Continues on further lines where it is the last column.
+    Clauses,
+}
+
+impl Column {
+    const fn new(header: &'static str, layout: Layout) -> Self {
+        Self {
+            header,
+            layout,
+            is_optional: false,
+        }
+    }
+
+    /// The same; left out if the terminal is too narrow, the last one first.
+    pub(super) const fn optional(self) -> Self {
+        Self {
+            is_optional: true,
+            ..self
+        }
+    }
+}
+
+/// A column that aligns to the left.
+pub(super) const fn left(header: &'static str) -> Column {
+    Column::new(header, Layout::Left)
+}
+
+/// A column that aligns to the right.
+pub(super) const fn right(header: &'static str) -> Column {
+    Column::new(header, Layout::Right)
+}
+
+/// A column of what loses its middle where there is no room, such as paths.
+pub(super) const fn path(header: &'static str) -> Column {
+    Column::new(header, Layout::Path)
+}
+
+/// A column of lists of clauses, which continue on further lines where it is the last one.
+pub(super) const fn wrapped(header: &'static str) -> Column {
+    Column::new(header, Layout::Clauses)
+}
+
+/// A list. The last column is cut to the terminal's width, no other is cut.
 pub(super) struct Table {
-    headers: &'static [&'static str],
+    columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
-    /// An empty list with these headers.
-    pub(super) fn new(headers: &'static [&'static str]) -> Self {
+    /// An empty list with these columns.
+    pub(super) fn new(columns: impl Into<Vec<Column>>) -> Self {
         Self {
-            headers,
+            columns: columns.into(),
             rows: Vec::new(),
         }
     }
 
-    /// Adds a row, one cell for each header.
+    /// Adds a row, one cell for each column.
     pub(super) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         let cells = cells.into().into_iter();
         self.rows
@@ -59,38 +113,54 @@ impl Table {
         if self.rows.is_empty() {
             return Vec::new();
         }
-        let mut widths: Vec<(usize, usize)> = (0..self.headers.len())
+        let mut widths: Vec<(usize, usize)> = (0..self.columns.len())
             .map(|index| (index, self.width(index)))
             .collect();
         self.leave_out(&mut widths, columns);
         self.narrow(&mut widths, columns);
-        let headers = (0..self.headers.len()).map(|index| dim(self.name(index)));
-        let headers: Vec<Cell> = headers.collect();
+        let headers: Vec<Cell> = self.columns.iter().map(|column| dim(column.header)).collect();
         let rows = std::iter::once(&headers).chain(&self.rows);
-        rows.map(|row| self.line(row, &widths, columns, look)).collect()
+        rows.flat_map(|row| self.row_lines(row, &widths, columns, look))
+            .collect()
     }
 
-    /// A row with these columns, each an index and its width.
-    fn line(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> String {
-        let (mut line, mut taken) = (String::new(), 0);
+    /// A row with these columns, each an index and its width: one line, and those on which its last cell continues.
+    fn row_lines(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> Vec<String> {
+        let (mut line, mut taken, mut further) = (String::new(), 0, Vec::new());
         for (place, (index, width)) in widths.iter().enumerate() {
             let (text, style) = &row[*index];
             let is_last = place + 1 == widths.len();
+            let room = columns.saturating_sub(taken).max(1);
             let text = match self.is_path(*index) {
                 true => cut_middle(text, *width, look),
-                false if is_last => cut(text, columns.saturating_sub(taken).max(1), look),
+                false if is_last && self.columns[*index].layout == Layout::Clauses => {
+                    let mut lines = clauses(text, room).into_iter();
+                    let first = lines.next().unwrap_or_default();
+                    further = lines.collect();
+                    first
+                }
+                false if is_last => cut(text, room, look),
                 false => text.clone(),
             };
             let space = " ".repeat(width.saturating_sub(text.width()));
             let text = look.paint(*style, &text);
-            line.push_str(&match self.headers[*index].starts_with('>') {
+            line.push_str(&match self.columns[*index].layout == Layout::Right {
                 true => space + &text,
                 false => text + &space,
             });
             line.push_str(&" ".repeat(GAP));
+            if is_last {
+                let indent = " ".repeat(taken);
+                let further = further
+                    .iter()
+                    .map(|text| indent.clone() + &look.paint(*style, text));
+                return std::iter::once(line.trim_end().to_owned())
+                    .chain(further)
+                    .collect();
+            }
             taken += width + GAP;
         }
-        line.trim_end().to_owned()
+        Vec::new()
     }
 
     /// Takes out optional columns until the last one has room.
@@ -104,7 +174,7 @@ impl Table {
                 > columns
             && let Some(place) = widths
                 .iter()
-                .rposition(|(index, _)| self.headers[*index].ends_with('?'))
+                .rposition(|(index, _)| self.columns[*index].is_optional)
         {
             widths.remove(place);
         }
@@ -123,23 +193,21 @@ impl Table {
         for (place, (index, width)) in paths.into_iter().enumerate() {
             *width = (*width)
                 .min(room / (count - place))
-                .max(self.name(*index).width());
+                .max(self.columns[*index].header.width());
             room = room.saturating_sub(*width);
         }
     }
 
     fn is_path(&self, index: usize) -> bool {
-        self.headers[index].starts_with('/')
-    }
-
-    /// The header as it is shown.
-    fn name(&self, index: usize) -> &'static str {
-        self.headers[index].trim_matches(['>', '/', '?'])
+        self.columns[index].layout == Layout::Path
     }
 
     /// The width of a column.
     fn width(&self, index: usize) -> usize {
         let cells = self.rows.iter().map(|row| row[index].0.width());
-        cells.max().unwrap_or_default().max(self.name(index).width())
+        cells
+            .max()
+            .unwrap_or_default()
+            .max(self.columns[index].header.width())
     }
 }

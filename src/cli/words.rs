@@ -74,29 +74,6 @@ pub(super) fn own_prompt(prompt: &str) -> Option<String> {
     Some(format!("[{mark}] {prompt}"))
 }
 
-/// Calls of the program about a conversation, and what is typed in a chat for them.
-const CHAT_COMMANDS: [(&str, &str); 10] = [
-    ("undo ID", "/undo"),
-    ("continue ID", "/continue"),
-    ("history ID", "/history"),
-    ("checkpoints ID", "/rewind"),
-    ("fork ID --at", "/fork"),
-    ("answer ID", "/answer"),
-    ("set ID model=", "/model "),
-    ("set ID mode=", "/mode "),
-    ("send ID 'Continue'", "Continue"),
-    ("send ID 'Hello'", "Hello"),
-];
-
-/// Advice with the commands of a chat in place of those of a shell, where they are about its conversation.
-pub(super) fn in_chat(text: &str, id: ConversationId) -> String {
-    let short = short_id(id);
-    let said = text.replace(&id.to_string(), &short);
-    CHAT_COMMANDS.iter().fold(said, |said, (call, typed)| {
-        said.replace(&format!("sessionctl {}", call.replace("ID", &short)), typed)
-    })
-}
-
 /// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
 pub(super) fn fork_title(title: &str) -> Option<String> {
     let title = title.trim();
@@ -128,7 +105,7 @@ fn beginning(id: &str, chars: usize) -> String {
 /// beside ids that are not shown: an id that is not known to be random is shown in full.
 pub(super) fn names(ids: &[impl AsRef<str>], look: Look) -> Vec<String> {
     let ids = ids.iter().map(AsRef::as_ref);
-    let apart = telling_apart(ids.clone());
+    let apart = distinct_chars(ids.clone());
     let name = |id: &str| match uuid_version(id) {
         Some(4) if look.columns.is_some() => beginning(id, apart),
         Some(7) if look.columns.is_some() => beginning(id, apart.max(SHORT_TIMED_ID_CHARS)),
@@ -137,8 +114,8 @@ pub(super) fn names(ids: &[impl AsRef<str>], look: Look) -> Vec<String> {
     ids.map(name).collect()
 }
 
-/// How many characters tell these ids apart, [`SHORT_ID_CHARS`] at least.
-fn telling_apart<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+/// How many characters it takes to distinguish these ids, [`SHORT_ID_CHARS`] at least.
+fn distinct_chars<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
     ids.dedup();
@@ -296,7 +273,7 @@ pub(super) fn wire(value: impl Serialize) -> String {
 /// Why an entry is in the lineage.
 pub(super) fn reason(reason: LineageReason) -> String {
     match reason {
-        LineageReason::Undone => "back after an undo".to_owned(),
+        LineageReason::Undone => "restored by undo".to_owned(),
         other => wire(other),
     }
 }
@@ -322,7 +299,7 @@ pub(super) fn left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&UpstreamId> {
 /// Why a conversation rolled.
 pub(super) fn cause(cause: RollCause) -> String {
     match cause {
-        RollCause::Foreign => "another program".to_owned(),
+        RollCause::Foreign => "changes by another program".to_owned(),
         other => wire(other),
     }
 }
@@ -331,7 +308,7 @@ pub(super) fn cause(cause: RollCause) -> String {
 pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
     match fidelity {
         Fidelity::Full => "with the whole history",
-        Fidelity::Partial => "with a part of the history",
+        Fidelity::Partial => "with part of the history",
         Fidelity::Text => "with the history as text, without tool calls",
         Fidelity::None => "without the history",
         _ => "with an unknown part of the history",
@@ -366,7 +343,7 @@ pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> V
         // The turns that it carries say so already.
         Relation::Carries if carried.is_some() => None,
         Relation::Carries => Some("carries the history".to_owned()),
-        Relation::Follows => Some("follows on it".to_owned()),
+        Relation::Follows => Some("follows it".to_owned()),
         _ => None,
     };
     let fidelity = (entry.fidelity != Fidelity::Full).then(|| format!("fidelity {}", wire(entry.fidelity)));
@@ -403,24 +380,42 @@ pub(super) fn tried(attempts: &[Attempt]) -> impl Iterator<Item = String> {
     attempts.iter().filter_map(|attempt| {
         let error = attempt.error.as_ref()?;
         let id = attempt.upstream_id.as_ref();
-        let id = id.map_or_else(String::new, |id| format!(" {}", short(id.as_str())));
-        Some(format!("tried{id} ({}): {}", via(attempt.via), one_line(error)))
+        let id = id.map_or_else(String::new, |id| format!(" ({})", short(id.as_str())));
+        Some(format!("tried {}{id}: {}", way(attempt.via), one_line(error)))
     })
+}
+
+/// A way to reopen a session.
+fn way(via: Via) -> &'static str {
+    match via {
+        Via::Live => "the open session",
+        Via::Resume => "resume",
+        Via::Load => "load",
+        Via::FreshProcess => "resume in a new agent process",
+        Via::Located => "the transcript in another folder",
+        Via::Archive => "the backup",
+        Via::Copied => "an exact copy",
+        Via::Rebuilt => "a repaired copy",
+        Via::OlderLink => "an older state of the history",
+        Via::Text => "the history as text",
+        Via::Fresh => "a new session",
+        _ => "an unknown way",
+    }
 }
 
 /// How a session was reopened.
 fn via(via: Via) -> &'static str {
     match via {
-        Via::Live => "it was still open",
-        Via::Resume => "the agent resumed it",
-        Via::Load => "the agent loaded it",
-        Via::FreshProcess => "a new process of the agent resumed it",
+        Via::Live => "still open",
+        Via::Resume => "resumed by the agent",
+        Via::Load => "loaded by the agent",
+        Via::FreshProcess => "resumed by a new agent process",
         Via::Located => "found in another folder",
         Via::Archive => "restored from the backup",
         Via::Copied => "an exact copy under a new id",
         Via::Rebuilt => "a repaired copy under a new id",
         Via::OlderLink => "an older state of the history",
-        Via::Text => "a new session that received the history as text",
+        Via::Text => "a new session with the history as text",
         Via::Fresh => "a new session",
         _ => "in an unknown way",
     }
@@ -430,8 +425,8 @@ fn via(via: Via) -> &'static str {
 fn branched(via: BranchedVia) -> &'static str {
     match via {
         BranchedVia::Native => "the agent's own fork",
-        BranchedVia::Cut => "a copy of the transcript up to there",
-        BranchedVia::Text => "a new session that received the history as text",
+        BranchedVia::Cut => "a copy of the transcript up to the fork point",
+        BranchedVia::Text => "a new session with the history as text",
         BranchedVia::Fresh => "a new session without history",
         _ => "in an unknown way",
     }
@@ -448,13 +443,13 @@ pub(super) fn resumed(resumed: &Resumed) -> String {
     let how = via(resumed.via);
     let id = short(resumed.upstream_id.as_str());
     let missing = count(resumed.missing_turns, "turn", "turns");
-    let back = format!("back in session {id} ({how})");
+    let back = format!("reopened session {id} ({how})");
     match (resumed.fidelity, resumed.missing_turns) {
-        (Fidelity::Full, _) => format!("{back}, nothing missing"),
-        (Fidelity::Partial, 0) => format!("{back}, damaged: sessionctl check {id} shows what is wrong"),
-        (Fidelity::Text, 0) => format!("{back}: text only, without tool calls"),
-        (Fidelity::Text, _) => format!("{back}: text only, without tool calls, {missing} missing"),
-        (Fidelity::None, _) => format!("started session {id} without the history ({missing})"),
-        _ => format!("{back}, {missing} missing"),
+        (Fidelity::Full, _) => format!("{back}; nothing is missing"),
+        (Fidelity::Partial, 0) => format!("{back}; damaged, see: sessionctl check {id}"),
+        (Fidelity::Text, 0) => format!("{back}; text only, without tool calls"),
+        (Fidelity::Text, _) => format!("{back}; text only, without tool calls; {missing} missing"),
+        (Fidelity::None, _) => format!("started session {id} without the history ({missing} missing)"),
+        _ => format!("{back}; {missing} missing"),
     }
 }

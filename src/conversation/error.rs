@@ -56,7 +56,7 @@ pub enum ConversationError {
         is_whole: bool,
     },
     /// What a user typed fits several conversations.
-    #[error("\"{name}\" fits {} conversations: {}; use the id of one of them", candidates.len(), titles(candidates))]
+    #[error("\"{name}\" matches {} conversations: {}; use the id of one of them", candidates.len(), titles(candidates))]
     AmbiguousName {
         /// What was given.
         name: String,
@@ -88,7 +88,10 @@ pub enum ConversationError {
         transcripts: Vec<Candidate>,
     },
     /// Several agents have a transcript of this id.
-    #[error("{} have a transcript \"{name}\"; name one of them as agent", names(agents))]
+    #[error(
+        "several agents have a transcript \"{name}\": {}; pass one of them as agent",
+        names(agents)
+    )]
     AmbiguousAgents {
         /// What was given.
         name: String,
@@ -111,8 +114,7 @@ pub enum ConversationError {
     },
     /// What is to be undone went together with others.
     #[error(
-        "the conversation moved together with all that ran in the same folder; undo the whole move: sessionctl mv --undo \
-         {undo_id}"
+        "the conversation was moved together with its folder; undo the move of the folder: sessionctl mv --undo {undo_id}"
     )]
     PartOfTree {
         /// What `transcript/undo` takes.
@@ -143,8 +145,10 @@ pub enum ConversationError {
     /// The agent does not accept a setting.
     #[error("{message}")]
     SettingRefused {
-        /// Which setting, and the agent's words.
+        /// Which setting, its value, and the agent's words.
         message: String,
+        /// Which setting: `model`, `mode` or the id of an option.
+        setting: String,
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
         /// What the session offers.
@@ -168,7 +172,7 @@ pub enum ConversationError {
     #[error("{0}")]
     Unsupported(String),
     /// Nothing brought the session back with the fidelity asked for.
-    #[error("the session could not be brought back with fidelity {}; {}", word(*wanted), tried(attempts))]
+    #[error("the session could not be reopened with fidelity {}; {}", word(*wanted), tried(attempts))]
     NotResumable {
         /// The least that was asked for.
         wanted: Fidelity,
@@ -364,7 +368,7 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
             "\"{name}\" is the agent's session id of {count} conversations: {ids}; use the id of one of them"
         );
     }
-    format!("\"{name}\" fits {count} conversations: {ids}; use more of the id")
+    format!("\"{name}\" matches {count} conversations: {ids}; give more characters")
 }
 
 fn names(agents: &[AgentName]) -> String {
@@ -391,18 +395,18 @@ fn titles(candidates: &[Candidate]) -> String {
 /// is tried.
 fn tried(attempts: &[Attempt]) -> String {
     match attempts {
-        [] => "no way to bring it back was tried because the agent can neither resume nor load a session and what can \
-               be read keeps too little"
+        [] => "nothing was tried, because the agent can neither resume nor load a session and too little of the history \
+               can be read"
             .to_owned(),
         // A single reason is all that there is to say, as that a session was archived.
         [only] => match &only.error {
-            Some(error) => format!("1 way was tried: {error}"),
-            None => "1 way was tried".to_owned(),
+            Some(error) => format!("1 attempt failed: {error}"),
+            None => "1 attempt failed".to_owned(),
         },
         // Each has its reason in the error's details; the last way was the last hope.
         [.., last] => match &last.error {
-            Some(error) => format!("{} ways were tried, the last one failed: {error}", attempts.len()),
-            None => format!("{} ways were tried", attempts.len()),
+            Some(error) => format!("{} attempts failed, the last one with: {error}", attempts.len()),
+            None => format!("{} attempts failed", attempts.len()),
         },
     }
 }

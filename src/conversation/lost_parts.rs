@@ -34,7 +34,7 @@ pub fn advice(id: ConversationId, lost: &[LostPart]) -> String {
             "restore the file from a backup of the data folder, or delete the conversation: sessionctl rm {id}"
         ),
         false => format!(
-            "restore the file from a backup of the data folder, or continue without it: sessionctl send {id} TEXT"
+            "restore the file from a backup of the data folder, or continue without it: sessionctl send {id} 'Continue'"
         ),
     }
 }

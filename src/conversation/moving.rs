@@ -277,7 +277,7 @@ fn plan(
         };
         if let Some(other) = owners.iter().find(is_anothers) {
             plan.left_out.push(format!(
-                "the session {} is one of conversation {other} too, and stays",
+                "session {} also belongs to conversation {other} and was not moved",
                 link.upstream_id
             ));
             continue;

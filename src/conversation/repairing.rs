@@ -174,7 +174,7 @@ pub(super) fn copy(
     let found = check_answer(report)?.findings;
     if let Some(finding) = found.iter().find(|finding| refusals > 0 || is_mended(finding)) {
         return Err(ConversationError::TranscriptDamaged(format!(
-            "a repaired copy of it would not be whole either: {}",
+            "a repaired copy would be incomplete too: {}",
             finding.detail
         )));
     }
@@ -208,7 +208,7 @@ fn fidelity(is_whole: bool) -> Fidelity {
 fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), ConversationError> {
     if let Some(command) = dialect.archived(damaged.root, &damaged.path) {
         return Err(ConversationError::Conflict(format!(
-            "this session is archived; `{command} {}` brings it back, and then it can be repaired",
+            "this session is archived; to repair it, unarchive it first: {command} {}",
             damaged.id
         )));
     }
@@ -219,7 +219,7 @@ fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), 
         .find(|refusal| !dialect.can_fix(refusal.kind))
     {
         Some(refusal) => Err(ConversationError::TranscriptDamaged(format!(
-            "a copy of it would not be whole either: {}",
+            "a copy would be incomplete too: {}",
             refusal.detail
         ))),
         None => Ok(()),
@@ -234,7 +234,7 @@ fn make(
 ) -> Result<(RepairedCopy, PathBuf, Copied), ConversationError> {
     let failed = |error: TranscriptError| match error {
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
-            "no message of a conversation is in it, so there is nothing to copy".to_owned(),
+            "it contains no messages, so there is nothing to copy".to_owned(),
         ),
         error => ConversationError::StoreFailed((&error).into()),
     };

@@ -100,10 +100,12 @@ pub enum OpenError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// It was opened, but refused one of the conversation's settings.
-    #[error("the agent refused the setting {setting}")]
+    #[error("the agent refused the setting {setting} = {value}")]
     Setting {
-        /// Which, and its value.
+        /// Which: `model`, `mode` or the id of an option.
         setting: String,
+        /// Its value.
+        value: String,
         /// What the session offers instead.
         offered: Box<SessionInfo>,
         /// What the agent said.
@@ -114,11 +116,12 @@ pub enum OpenError {
 
 impl OpenError {
     /// Why a setting was not applied. If the process has ended, another process may still accept the setting.
-    fn of_setting(setting: String, known: Known<'_>, source: CallError) -> Self {
+    fn of_setting(setting: &str, value: &str, known: Known<'_>, source: CallError) -> Self {
         match source {
             CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
             source => Self::Setting {
-                setting,
+                setting: setting.to_owned(),
+                value: value.to_owned(),
                 offered: Box::new(SessionInfo {
                     modes: known.modes.cloned(),
                     config_options: known.config_options.cloned(),
@@ -339,7 +342,7 @@ pub async fn configure(
         .unwrap_or_default();
     for (id, value) in settings.config.iter().flatten() {
         let result = calls.set_config_option(handle, id, value.as_raw()).await;
-        result.map_err(|source| OpenError::of_setting(format!("{id} = {}", value.get()), known, source))?;
+        result.map_err(|source| OpenError::of_setting(id, value.get(), known, source))?;
     }
     if let Some(model) = &settings.model {
         let option = options.iter().find(|option| is_of(option, "model"));
@@ -358,7 +361,7 @@ pub async fn configure(
                     method::SESSION_SET_CONFIG_OPTION,
                 ))),
             };
-            result.map_err(|source| OpenError::of_setting(format!("model = {model}"), known, source))?;
+            result.map_err(|source| OpenError::of_setting("model", model, known, source))?;
         }
     }
     if let Some(mode) = &settings.mode {
@@ -373,7 +376,7 @@ pub async fn configure(
             .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
             let result = calls.set_mode(handle, mode).await;
-            result.map_err(|source| OpenError::of_setting(format!("mode = {mode}"), known, source))?;
+            result.map_err(|source| OpenError::of_setting("mode", mode, known, source))?;
         }
     }
     Ok(())
@@ -397,7 +400,9 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 ));
             }
             let did = match error {
-                OpenError::Setting { setting, .. } => format!("refused the setting {setting}"),
+                OpenError::Setting { setting, value, .. } => {
+                    format!("refused the setting {setting} = {value}")
+                }
                 OpenError::Call(_) => "answered with an error".to_owned(),
             };
             let message = format!("the agent {} {did}: {}", entry.name, failure.message);
@@ -419,8 +424,9 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             );
             if !passes {
                 return match error {
-                    OpenError::Setting { offered, .. } => ConversationError::SettingRefused {
+                    OpenError::Setting { setting, offered, .. } => ConversationError::SettingRefused {
                         message,
+                        setting: setting.clone(),
                         upstream,
                         offered: offered.clone(),
                     },

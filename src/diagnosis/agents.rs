@@ -229,7 +229,7 @@ fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
         .collect();
     let found = match text("kind") {
         Some("none") => {
-            let what = format!("it last reported that nobody is signed in ({label})");
+            let what = format!("not signed in, as last reported: {label}");
             of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(sign_in(entry.kind))
         }
         Some(_) => of(

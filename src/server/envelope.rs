@@ -62,6 +62,7 @@ pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Result<Incoming<'
 
 fn parse_entry(text: &str) -> Entry<'_> {
     #[derive(Deserialize)]
+    #[serde(expecting = "an object")]
     struct Envelope<'a> {
         #[serde(borrow, default)]
         jsonrpc: Option<&'a RawValue>,
@@ -78,7 +79,7 @@ fn parse_entry(text: &str) -> Entry<'_> {
         Ok(_) if !text.starts_with('{') => Err(invalid_request("a request is an object")),
         Ok(envelope) => Ok(envelope),
         Err(error) if error.classify() == Category::Data => {
-            Err(invalid_request(format!("this is not a request: {error}")))
+            Err(invalid_request(format!("not a request: {error}")))
         }
         Err(error) => Err(parse_error(error)),
     };

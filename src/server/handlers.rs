@@ -211,7 +211,7 @@ fn request<M: Method>(params: &M) -> Result<Option<Request>, ConversationError> 
     };
     if id.is_empty() || id.len() > MAX_REQUEST_ID_BYTES {
         let why = format!(
-            "requestId has {} bytes, and must have 1 to {MAX_REQUEST_ID_BYTES}; leave it out to carry out each call",
+            "requestId has {} bytes, and must have 1 to {MAX_REQUEST_ID_BYTES}; omit it to run every call",
             id.len()
         );
         return Err(ConversationError::invalid("requestId", why));

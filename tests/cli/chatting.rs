@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
+use super::printed::{check_seen, commands};
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, MARK, Terminal};
@@ -527,4 +528,14 @@ fn a_tool_with_a_wide_title_stays_on_its_line() {
     let (seen, _) = terminal.seen();
     let line = seen.lines().find(|line| line.starts_with("✓ 題名が長すぎて"));
     assert!(line.unwrap().ends_with('…'), "{seen}");
+}
+
+/// A prompt in the place of the conversation is sent as the hint says.
+#[test]
+fn a_chat_is_not_begun_with_a_prompt() {
+    let home = Home::new();
+    let (seen, code) = Terminal::run_plain(&home, 200, &["chat", "Fix the build"]).seen();
+    assert_eq!(code, Some(4), "{seen}");
+    check_seen("chat with a prompt for a conversation", &seen);
+    assert_eq!(home.said_pasted(commands(&seen)[0]), "echo: Fix the build");
 }

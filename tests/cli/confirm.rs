@@ -108,7 +108,8 @@ fn what_was_done_is_said_unless_quiet() {
         &["cancel", &id],
         &["set", &id, "title=Grey heron"],
         &["rename", &id, "White heron"],
-        &["continue", &id, "--at", "2035-01-01T10:00", "--text", "Go"],
+        // As many days and hours away whatever the time is.
+        &["continue", &id, "--at", "+9001h30m", "--text", "Go"],
         &["continue", &id, "--cancel"],
         &["archive", "add", &id],
         &["keep", &id],

@@ -336,7 +336,7 @@ fn a_step_counts_in_what_is_kept_of_a_transcript_that_is_gone() {
     for (words, said) in [
         (&["history", &id][..], "echo: two"),
         (&["checkpoints", &id], "\n2\t"),
-        (&["check", &id], "nothing is wrong with it"),
+        (&["check", &id], "no damage found"),
         (&["export", &id, "-o", "-"], "echo: two"),
         (&["export", &id], ".session-bundle"),
     ] {

@@ -213,6 +213,13 @@ fn a_branch_is_marked_in_lists() {
         "ls, titles of a branch, of no title, of a titled branch",
         &[&branch, &untitled, &titled].map(shown).join("\n"),
     );
+    // A program gets titles only.
+    let piped = text(&home.run(&["ls"]).stdout);
+    let titles = [&branch, &untitled, &titled].map(|id| {
+        let line = piped.lines().find(|line| line.starts_with(id.as_str())).unwrap();
+        line.split('\t').nth(5).unwrap()
+    });
+    assert_eq!(titles, ["", "", "Deploy the site (fork)"], "{piped}");
 }
 
 /// What is printed of an id is enough for every command.

@@ -58,6 +58,25 @@ fn no_description_ends_in_the_sign_for_this_folder() {
     }
 }
 
+/// Other names of commands have a help of their own or that of the command, and are not listed.
+#[test]
+fn aliases_are_described_and_not_listed() {
+    let listed = printed(&["help"]) + &printed(&["help", "archive"]);
+    for (alias, command) in [
+        ("recover", "continue"),
+        ("rename", "rename"),
+        ("keep", "keep"),
+        ("restore", "restore"),
+    ] {
+        let help = printed(&["help", alias]);
+        assert!(help.contains(&format!("Usage: sessionctl {command} ")), "{help}");
+        assert!(!listed.contains(&format!("sessionctl {alias} ")), "{listed}");
+        let row = format!("  {alias} ");
+        let rows = listed.lines().filter(|line| line.starts_with(&row));
+        assert_eq!(rows.count(), usize::from(alias == "restore"), "{listed}");
+    }
+}
+
 #[test]
 fn a_mistyped_command_is_a_usage_error_that_names_no_destructive_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use std::process::Output;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use super::printed::with_whole_ids;
+use super::printed::{check_pastable, commands, with_whole_ids};
 use super::{run, text};
 
 /// Another user.
@@ -26,6 +26,7 @@ pub(crate) fn refused(call: &str, output: &Output) -> Value {
     assert_eq!(error["kind"], "noDaemon", "{error}");
     for (part, words) in [("error", &error["message"]), ("hint", &error["hint"])] {
         let call = format!("sessionctl {call}, {part}");
+        check_pastable(words.as_str().unwrap());
         let words = with_whole_ids(words.as_str().unwrap());
         crate::daemon::error_words::check(&call, "noDaemon", &words);
     }
@@ -136,7 +137,7 @@ fn a_listener_that_never_answers_is_named() {
 /// Another program's socket, which speaks another language.
 #[test]
 fn a_listener_that_speaks_something_else_is_named() {
-    let home = tempfile::tempdir().unwrap();
+    let home = super::home::Home::new();
     let socket = socket_in(home.path());
     let listener = UnixListener::bind(&socket).unwrap();
     let serving = std::thread::spawn(move || {
@@ -148,18 +149,23 @@ fn a_listener_that_speaks_something_else_is_named() {
         }
     });
     let expected = json!({"path": socket, "pid": std::process::id()});
+    let mut hint = String::new();
     for _ in 0..2 {
         let error = refused(
             "ls (another program's socket)",
             &run(home.path(), &["ls", "--json"]),
         );
         assert_eq!(error["data"], expected, "{error}");
+        hint = error["hint"].as_str().unwrap().to_owned();
     }
     serving.join().unwrap();
     assert!(
         !home.path().join("data/journal.jsonl").exists(),
         "a daemon was started"
     );
+    // The daemon that it starts is found by the commands that follow.
+    home.said_pasted(commands(&hint)[0]);
+    home.said(&["ls", "--no-start"]);
 }
 
 /// A service manager listens for a daemon that takes long to start: it takes its lock when the client waits already, and is another

@@ -165,6 +165,8 @@ fn a_json_stream_is_events_and_then_the_result() {
         kinds,
         ["snapshot", "promptAccepted", "update", "update", "turnEnded"]
     );
+    let types: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+    assert_eq!(types, ["event", "event", "event", "event", "event", "result"]);
     // The answer as it came, marked as such among the events.
     let answer = turn("end_turn", &Value::Null).to_string();
     let marked = answer.replacen('{', "{\"type\":\"result\",", 1);

@@ -85,7 +85,7 @@ fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     home.said(&["close", &id]);
     let told = home.printed(&["mv", &id, new.to_str().unwrap()], 0);
     assert!(
-        commands(&told).contains(&&*format!("sessionctl undo {id}")),
+        commands(&told).contains(&&*format!("sessionctl undo {}", &id[..8])),
         "{told}"
     );
     assert!(home.shows(&["undo", &id]).contains(old.to_str().unwrap()));

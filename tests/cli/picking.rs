@@ -282,3 +282,17 @@ fn what_was_deleted_in_the_picker_can_be_had_back() {
     let session = command.rsplit(' ').next().unwrap();
     assert_eq!(home.shown(session)["id"], again.as_str());
 }
+
+/// As many of the last turns as there is room for.
+#[test]
+fn the_preview_fills_the_screen_below_the_list() {
+    let (home, [id]) = home_with(["Alpha"]);
+    for prompt in ["one", "two", "three", "four", "five", "six"] {
+        home.said(&["send", &id, prompt]);
+    }
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    let screen = until(&mut terminal, "echo: six");
+    assert_eq!(screen[4], "> two", "{screen:?}");
+    terminal.type_in(ESCAPE);
+    terminal.exits(0);
+}

@@ -26,6 +26,7 @@ fn check_stream(arguments: &[&str], output: &Output, code: i32, does: &str, stre
     let printed = text(stream);
     let command = arguments.join(" ");
     check_pastable(&printed);
+    check_said_once(&printed);
     assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
     let [command, words] = [&command, printed.trim_end()].map(|text| plain(&with_whole_ids(text)));
     compare(
@@ -52,13 +53,25 @@ pub(crate) fn check_seen(what: &str, seen: &str) {
 
 /// Fails if a command in the text has a word to fill in, or if a time is not that of the user's clock.
 #[track_caller]
-fn check_pastable(printed: &str) {
+pub(super) fn check_pastable(printed: &str) {
     for command in commands(printed) {
         let blank = |word: &&str| ["ID", "CONV", "PATH", "DIR", "NAME", "TIME"].contains(word);
         let found = command.split(|end: char| !end.is_alphanumeric()).find(blank);
         assert_eq!(found, None, "cannot be pasted: {command}");
     }
     assert!(!has_utc_time(printed), "not local: {printed}");
+}
+
+/// Fails if an error and its hint name the same command.
+#[track_caller]
+fn check_said_once(printed: &str) {
+    let with = |start: &str| {
+        let lines = printed.lines().filter(|line| line.starts_with(start));
+        lines.flat_map(commands).collect::<Vec<&str>>()
+    };
+    let (errors, hints) = (with("error: "), with("hint: "));
+    let twice = errors.iter().find(|command| hints.contains(command));
+    assert_eq!(twice, None, "said twice: {printed}");
 }
 
 /// Whether a text has a time as `2026-11-24T03:57:09.123Z`.
@@ -71,7 +84,7 @@ fn has_utc_time(text: &str) -> bool {
 /// The commands that a text names, as they can be pasted. One ends with its line, or before what is said of it.
 pub(crate) fn commands(told: &str) -> Vec<&str> {
     let starts = told.match_indices("sessionctl ").map(|(at, _)| &told[at..]);
-    let ends = ["\n", "; ", " (", " imports ", " uses "];
+    let ends = ["\n", "; ", " (", " imports ", " uses ", " lists "];
     starts
         .map(|rest| {
             ends.iter()

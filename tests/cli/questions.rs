@@ -137,7 +137,7 @@ fn a_chat_asks_what_was_left_open_and_shows_the_turn() {
         if !command.is_empty() {
             // The question stays open, and is asked again.
             terminal.type_in("\x03");
-            terminal.until("have it asked again: /answer");
+            terminal.until("answer it later: /answer");
             terminal.until(MARK);
             terminal.enter(command);
             terminal.until(ASKED);

@@ -1,10 +1,13 @@
 //! `set`, and settings of `new`: what the agent does not know is refused, and can be changed afterwards.
 
-use serde_json::Value;
+use std::fs;
+
+use serde_json::{Value, json};
 
 use super::home::Home;
-use super::printed::commands;
+use super::printed::{check_printed, commands};
 use super::text;
+use crate::scripted;
 
 fn shown(home: &Home, id: &str) -> Value {
     let show: Value = serde_json::from_str(&home.said(&["--json", "show", id])).unwrap();
@@ -106,4 +109,61 @@ fn a_model_that_is_given_wrongly_says_how_it_is_given() {
     home.printed(&["new", "--model", "xx"], 6);
     let told = home.printed(&["set", &id, "mode=xx"], 6);
     home.said_pasted(commands(&told)[0]);
+}
+
+/// Whatever else was to be changed, and whether or not the agent has such a setting.
+#[test]
+fn the_hint_is_about_the_setting_that_was_refused() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let refused = |changes: &[&str]| home.printed(&[&["set", &id], changes].concat(), 6);
+    let hint = refused(&["model=nope", "mode=nope"]);
+    assert!(
+        hint.contains(" model=loop-1") && !hint.contains("mode="),
+        "{hint}"
+    );
+    home.said_pasted(commands(&hint)[0]);
+    let hint = refused(&["model=loop-2", "mode=nope"]);
+    assert!(hint.contains(" mode=default"), "{hint}");
+    let hint = refused(&["a.b=1"]);
+    assert!(hint.contains("no setting a.b"), "{hint}");
+    home.said_pasted(commands(&hint)[0]);
+    // What was not refused is asked for again.
+    let hint = home.printed(&["new", "--model", "nope", "--mode", "plan"], 6);
+    let made = home.said_pasted(commands(&hint)[0]);
+    let settings = &shown(&home, &made)["settings"];
+    assert_eq!(
+        (&settings["model"], &settings["mode"]),
+        (&json!("loop-1"), &json!("plan"))
+    );
+}
+
+/// A value is JSON if it can be read as such, else text.
+#[test]
+fn an_option_of_the_agents_own_is_set() {
+    let home = Home::new();
+    let log = home.path().join("mine.log");
+    let resumes = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
+    let config = scripted::configured("mine", Some(resumes)).replace("mine.log", log.to_str().unwrap());
+    fs::create_dir(home.path().join("config")).unwrap();
+    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    let id = home.said(&["new", "--agent", "mine"]);
+    let set = ["set", &id, "effort=high", "budget=7"];
+    check_printed(&set, &home.run(&set), 0);
+    assert_eq!(
+        shown(&home, &id)["settings"]["config"],
+        json!({"effort": "high", "budget": 7})
+    );
+    let heard = fs::read_to_string(log).unwrap();
+    let heard = heard
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let set: Vec<Value> = heard
+        .filter(|call| call["method"] == "session/set_config_option")
+        .map(|call| json!([call["params"]["configId"], call["params"]["value"]]))
+        .collect();
+    assert!(
+        set.contains(&json!(["effort", "high"])) && set.contains(&json!(["budget", 7])),
+        "{set:?}"
+    );
 }

@@ -53,3 +53,34 @@ fn lists_and_the_history_have_local_times() {
         }
     }
 }
+
+#[test]
+fn errors_have_local_times() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["rm", &id]);
+    let show = ["show", &id];
+    let refused: Value =
+        serde_json::from_slice(&home.run(&[&show[..], &["--json"]].concat()).stderr).unwrap();
+    let deleted = refused["error"]["data"]["deletedAt"].clone();
+    let other = home.said(&["new"]);
+    let limited = ["send", &other, "[[limit 86400]]"];
+    for zone in ["Asia/Tokyo", "America/New_York"] {
+        let local = |at: &Value, form: &str| {
+            let at: Timestamp = at.as_str().unwrap().parse().unwrap();
+            at.to_zoned(TimeZone::get(zone).unwrap())
+                .strftime(form)
+                .to_string()
+        };
+        let error = |arguments: &[&str]| {
+            let output = home.command(arguments).env("TZ", zone).output().unwrap();
+            text(&output.stderr)
+        };
+        let (shown, at) = (error(&show), local(&deleted, "deleted at %Y-%m-%d %H:%M;"));
+        assert!(shown.contains(&at), "{zone}: {at}: {shown}");
+        let sent = error(&limited);
+        let resets = home.shown(&other)["limit"]["resetsAt"].clone();
+        let at = local(&resets, "resets at %a %d %b %H:%M (in ");
+        assert!(sent.contains(&at), "{zone}: {at}: {sent}");
+    }
+}

@@ -86,7 +86,7 @@ fn a_transcript_is_checked_adopted_and_talked_to() {
 
     let output = home.run(&["check", ID]);
     check_shown(&["check a line of garbage"], &output, 1);
-    // What a newer agent writes is told, and nothing is wrong with it.
+    // What a newer agent writes is reported, and is no damage.
     let newer = r#"{"type":"hologram","uuid":"h1","parentUuid":"a1","version":"99.0.0"}"#;
     fs::write(&path, format!("{lines}{newer}\n")).unwrap();
     check_shown(&["check an unknown record"], &home.run(&["check", ID]), 0);
@@ -258,6 +258,9 @@ fn adopting_what_cannot_be_resumed_says_why() {
     let adopted = |id: &str, code| check_printed(&["adopt", id], &adopt(id), code);
     adopted("unasked", 1);
     check_shown(&["check unasked"], &home.run(&["check", "unasked"]), 1);
+    // A program gets a title only where there is one.
+    let listed = text(&home.run(&["transcripts", "unasked"]).stdout);
+    assert!(listed.ends_with("\t\n"), "{listed:?}");
     // A check says no more of what cannot be read.
     let told = adopted(PACKED, 1);
     assert_eq!(text(&home.run(&["check", PACKED]).stderr), told);

@@ -237,6 +237,8 @@ async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
             ErrorKind::AgentError,
         );
         assert_eq!(error.detail("upstream")["code"], -32602);
+        let setting = settings.get("config").unwrap_or(&settings).as_object().unwrap();
+        assert_eq!(error.detail("setting"), *setting.keys().next().unwrap());
         let offered = error.detail("session");
         assert_eq!(offered["modes"]["availableModes"][1]["id"], "plan", "{error:?}");
         assert!(offered["configOptions"][0]["options"].is_array(), "{error:?}");

@@ -137,6 +137,7 @@ pub(crate) fn at_any_hour(text: &str) -> String {
     for day in DAYS {
         for month in MONTHS {
             text = text.replace(&format!("{day} 0 {month} 0:0"), "0:0:0");
+            text = text.replace(&format!("{day} 0 {month} 0 0:0"), "0:0:0");
         }
         text = text.replace(&format!("{day} 0:0"), "0:0");
     }

@@ -4,8 +4,9 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::{ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::past::tell_kept;
+use super::past::note_backups;
 use super::{Context, missing_folder, real_folder};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
@@ -55,7 +56,7 @@ Examples:
   sessionctl check . --repair")]
 pub(in crate::cli) struct Check {
     /// Conversation (checks its newest session), or a session id or prefix (omit to pick one)
-    #[arg(value_name = "CONV|ID")]
+    #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME")]
@@ -119,7 +120,9 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     }
     for finding in &answer.findings {
         let (place, why) = (place(finding), one_line(&finding.detail));
-        context.output.note(&format!("it can be read; {place}: {why}"))?;
+        context
+            .output
+            .note(&format!("the transcript has a problem ({place}): {why}"))?;
     }
     if answer.archived {
         let session = answer.conversation.head.as_ref().unwrap_or(&id);
@@ -141,7 +144,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     };
     let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
     let exit = if is_damaged { Exit::Failed } else { Exit::Done };
-    tell_kept(context, &answer.kept)?;
+    note_backups(context, &answer.kept)?;
     print_findings(context, &answer.findings)?;
     let look = context.output.look;
     if answer.more > 0 {
@@ -151,12 +154,12 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     if let Some(repaired) = &answer.repaired {
         print_repaired(context, &daemon, repaired, &answer).await?;
     } else if !is_damaged {
-        let line = look.paint(GOOD, "nothing is wrong with it");
+        let line = look.paint(GOOD, "no damage found");
         context.output.line(&line)?;
     } else if is_repaired {
         context
             .output
-            .note("no copy was made: none of this can be repaired")?;
+            .note("no copy was made: this damage cannot be repaired")?;
     }
     Ok(exit)
 }
@@ -251,10 +254,13 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
     checked.map_err(|problem| match (problem, conversation) {
         // Its transcript, since the conversation was found.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
-            let id = words::short_id(found.id);
+            let advice = context.output.advice(found.id);
             match found.head {
-                None => problem.for_lack_of_turns(&id),
-                Some(_) => problem.hint(format!("restore what can be restored: sessionctl resume {id}")),
+                None => problem.for_lack_of_turns(&advice),
+                Some(_) => problem.hint(format!(
+                    "restore what can be restored: sessionctl resume {}",
+                    advice.conversation
+                )),
             }
         }
         (problem, _) => match (problem.kind(), session) {

@@ -5,13 +5,14 @@ use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method}
 use clap::{Args, Subcommand};
 
 use super::Context;
+use crate::cli::complete;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
@@ -47,7 +48,7 @@ pub(in crate::cli) enum Archive {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Subject {
     /// Conversation or agent session id (omit to pick a conversation)
-    #[arg(value_name = "CONV|ID")]
+    #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", requires = "target")]
@@ -115,8 +116,8 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let total = answer.total.unwrap_or_default();
     let room = match (total.sessions, total.bytes) {
         (0, _) => String::new(),
-        (_, 0) => "; they share the disk space of the transcripts".to_owned(),
-        (_, bytes) => format!("; they take {} beside the transcripts", words::size(bytes)),
+        (_, 0) => "; sharing the disk space of the transcripts".to_owned(),
+        (_, bytes) => format!("; using {} in addition to the transcripts", words::size(bytes)),
     };
     let line = format!(
         "backups of {} in {}{room}",
@@ -134,7 +135,13 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let orphans = words::count(total.unclaimed, "session belongs", "sessions belong");
     context.output.line(&format!("{orphans} to no conversation:"))?;
     let clock = Clock::here();
-    let mut table = Table::new(&["SESSION", ">CHANGED?", ">SIZE", "AGENT?", "TITLE"]);
+    let mut table = Table::new([
+        left("SESSION"),
+        right("CHANGED").optional(),
+        right("SIZE"),
+        left("AGENT").optional(),
+        left("TITLE"),
+    ]);
     for session in &answer.unclaimed {
         table.row([
             (session.upstream_id.to_string(), STRONG),
@@ -174,7 +181,7 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         let hint = "sessionctl transcripts lists the transcripts with their ids";
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
-    let mut table = Table::new(&[">SIZE", "/FILE"]);
+    let mut table = Table::new([right("SIZE"), path("FILE")]);
     for file in &answer.kept {
         table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
-use super::past::{tell_incomplete, tell_kept};
+use super::past::{note_backups, warn_incomplete};
 use super::{Context, absolute, make_folder, missing_folder, real_folder, this_folder, wire_words};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -119,10 +119,10 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
             context.output.verbatim(&file.path)?;
-            tell_kept(context, &file.kept)?;
-            tell_missing(context, &file.missing)?;
+            note_backups(context, &file.kept)?;
+            warn_missing(context, &file.missing)?;
             for gap in &file.gaps {
-                tell_incomplete(context, &gap.upstream_id, &gap.detail)?;
+                warn_incomplete(context, &gap.upstream_id, &gap.detail)?;
             }
             if !file.missing_values.is_empty() {
                 let values = values(&file.missing_values);
@@ -200,7 +200,7 @@ fn unknown_name(conversation: &str, file: &str, stem: &str) -> Problem {
             shell_word(&file)
         )
     };
-    let what = format!("cannot export to {file}: no export has this format");
+    let what = format!("unknown export format: {file}");
     Problem::new(Exit::Usage, what).hint(format!(
         "as a bundle: {}; as JSON: {}",
         command("session-bundle.tar.zst"),
@@ -230,16 +230,16 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             return problem.hint(format!("import it under new ids: {as_new}"));
         }
         let problem = missing_folder(problem, folder);
-        let hint = "create a bundle where the conversation is: sessionctl export .";
+        let hint = "create a bundle on the machine that has the conversation: sessionctl export .";
         problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;
     select::use_here(&daemon, answer.conversation.id).await;
     context.output.line(&answer.conversation.id.to_string())?;
-    tell_missing(context, &answer.missing)?;
+    warn_missing(context, &answer.missing)?;
     for session in &answer.unchanged {
         let lines = words::count(session.lines, "line is", "lines are");
         let detail = format!("{lines} too long to be changed: the agent may ignore them");
-        tell_incomplete(context, &session.upstream_id, &detail)?;
+        warn_incomplete(context, &session.upstream_id, &detail)?;
     }
     if !answer.left_out.is_empty() {
         let names = answer.left_out.join(", ");
@@ -271,7 +271,7 @@ fn check_bundle(path: &Path) -> Outcome {
                 );
                 let id = shell_word(&words::short(&id));
                 return Err(Problem::new(Exit::Usage, message).hint(format!(
-                    "export it as a bundle, where the conversation is: sessionctl export {id}"
+                    "export it as a bundle on the machine that has the conversation: sessionctl export {id}"
                 )));
             }
         },
@@ -305,10 +305,10 @@ fn values(missing: &[MissingValue]) -> String {
     format!("values of MCP servers ({named})")
 }
 
-fn tell_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcome {
+fn warn_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Outcome {
     missing
         .iter()
-        .try_for_each(|one| tell_incomplete(context, &one.upstream_id, &one.detail))
+        .try_for_each(|one| warn_incomplete(context, &one.upstream_id, &one.detail))
 }
 
 /// Neither a folder nor the bundle's own folders were chosen.
@@ -343,14 +343,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_can_be_pasted_as_it_is_told() {
-        let told = import_again("/a/b.tar.zst", None, true, false);
-        assert_eq!(told, "sessionctl import /a/b.tar.zst --same-folders --new-ids");
-        let told = import_again("/a/b.tar.zst", Some("/a"), false, false);
-        assert_eq!(told, "sessionctl import /a/b.tar.zst --cwd /a");
-        let told = import_again("/it's mine/$x", Some("/a b"), true, false);
+    fn a_command_can_be_pasted_as_it_is_printed() {
+        let command = import_again("/a/b.tar.zst", None, true, false);
+        assert_eq!(command, "sessionctl import /a/b.tar.zst --same-folders --new-ids");
+        let command = import_again("/a/b.tar.zst", Some("/a"), false, false);
+        assert_eq!(command, "sessionctl import /a/b.tar.zst --cwd /a");
+        let command = import_again("/it's mine/$x", Some("/a b"), true, false);
         assert_eq!(
-            told,
+            command,
             r"sessionctl import '/it'\''s mine/$x' --cwd '/a b' --new-ids"
         );
     }
@@ -382,8 +382,8 @@ mod tests {
             ),
         ];
         for (format, output, made, path) in table {
-            let told = target(&export(format, output)).unwrap();
-            assert_eq!(told, (made, path.map(str::to_owned)), "{format:?} {output:?}");
+            let found = target(&export(format, output)).unwrap();
+            assert_eq!(found, (made, path.map(str::to_owned)), "{format:?} {output:?}");
         }
         for (format, output) in [
             (Some(ExportFormat::Bundle), "-"),

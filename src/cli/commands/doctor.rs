@@ -37,8 +37,8 @@ const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Checks everything and prints each finding as soon as it is known. Exits with 1 on an error, and with 3 if no daemon runs.
 pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
-    let mut told = Told::default();
-    told.tell(context, folders::all(&context.reach.paths))?;
+    let mut report = Report::default();
+    report.add(context, folders::all(&context.reach.paths))?;
     let last = context.reach.last_daemon();
     let reached = async {
         // This has limits of its own: a daemon that is starting is waited for.
@@ -49,7 +49,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     let (daemon, status) = match reached.await {
         Ok(reached) => reached,
         Err(problem) => {
-            told.tell(
+            report.add(
                 context,
                 folders::full(&context.reach.paths.data).into_iter().collect(),
             )?;
@@ -57,14 +57,14 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
             if found.len() == 1 && problem.pid().is_none() {
                 found.extend(daemons::left_over(&context.reach.paths.data));
             }
-            told.tell(context, found)?;
-            told.tell(context, daemons::others(last))?;
-            told.end(context)?;
+            report.add(context, found)?;
+            report.add(context, daemons::others(last))?;
+            report.end(context)?;
             return Ok(Exit::NoDaemon);
         }
     };
-    told.tell(context, daemons::this(&status, &context.reach, &daemon))?;
-    told.tell(context, daemons::others(Some(status.pid)))?;
+    report.add(context, daemons::this(&status, &context.reach, &daemon))?;
+    report.add(context, daemons::others(Some(status.pid)))?;
     if !options.no_agents {
         context
             .output
@@ -82,27 +82,27 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
         Err(Problem::new(Exit::NoDaemon, what).hint("its log may say why; try again in a moment"))
     });
     match answer {
-        Ok(diagnosis) => told.tell(context, diagnosis.diagnostics)?,
+        Ok(diagnosis) => report.add(context, diagnosis.diagnostics)?,
         Err(problem) => {
             let why = problem.message.as_deref().unwrap_or("the connection ended");
             let what = format!("the store and the agents were not checked: {why}");
             let unchecked = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what)
                 .next(problem.hint.as_deref().unwrap_or("try again"))
                 .fact("pid", status.pid);
-            told.tell(context, vec![unchecked])?;
+            report.add(context, vec![unchecked])?;
         }
     }
-    told.end(context)
+    report.end(context)
 }
 
 /// What was found so far.
 #[derive(Default)]
-struct Told {
+struct Report {
     diagnosis: Diagnosis,
 }
 
-impl Told {
-    fn tell(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
+impl Report {
+    fn add(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
         let look = context.output.look;
         for line in found.iter().flat_map(|one| lines(one, look)) {
             context.output.verbatim(&line)?;
@@ -135,7 +135,7 @@ impl Told {
 
 fn sum(errors: u64, warnings: u64) -> String {
     match (errors, warnings) {
-        (0, 0) => "nothing is wrong".to_owned(),
+        (0, 0) => "no problems found".to_owned(),
         _ => format!(
             "{}, {}",
             words::count(errors, "error", "errors"),
@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_tells_errors_and_warnings() {
-        assert_eq!(sum(0, 0), "nothing is wrong");
+    fn the_sum_counts_errors_and_warnings() {
+        assert_eq!(sum(0, 0), "no problems found");
         assert_eq!(sum(1, 2), "1 error, 2 warnings");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::link::Link;
 use bridge_protocol::method;
@@ -17,6 +18,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{DOCTOR_HINT, Outcome, Problem};
 use crate::cli::select::Target;
+use crate::cli::talk::turn::is_running;
 use crate::cli::{start as starting, words};
 use crate::paths::shell_word;
 
@@ -73,7 +75,8 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
         context.confirm(&what, Unasked::Acts)?;
     }
     let reset = method::Reset::of(conversation.id);
-    context.ask(&daemon, reset).await?;
+    let reset = context.ask(&daemon, reset).await;
+    reset.map_err(|problem| not_ended(problem, &conversation))?;
     let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
     if conversation.continuation.is_some() {
         done.push_str(" What was scheduled is cancelled.");
@@ -83,6 +86,18 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
         done.push_str(&format!(" Undo with: sessionctl undo {id}"));
     }
     context.output.note(&done).map(|()| Exit::Done)
+}
+
+/// The same refusal to end a session; if its turn runs, with the command that ends that.
+fn not_ended(problem: Problem, conversation: &Conversation) -> Problem {
+    if !is_running(conversation.state) {
+        return problem;
+    }
+    let id = words::short_id(conversation.id);
+    problem.hint_if(
+        ErrorKind::Busy,
+        format!("cancel the turn: sessionctl cancel {id}"),
+    )
 }
 
 /// Deletes a conversation.
@@ -103,7 +118,8 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         transcripts,
         ..method::Delete::of(conversation.id)
     };
-    let answer = context.ask(&daemon, delete).await?;
+    let answer = context.ask(&daemon, delete).await;
+    let answer = answer.map_err(|problem| not_ended(problem, &conversation))?;
     let done = match options.transcripts {
         true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
         true => format!("Deleted {name}."),

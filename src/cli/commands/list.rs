@@ -11,7 +11,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::table::{Cell, Table, dim, plain};
+use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// The states that can be asked for, by their names on the wire.
@@ -21,7 +21,10 @@ const STATES: [(&str, &str); 8] = [
     ("awaiting", "A turn waits for your answer to a question"),
     ("cancelling", "A cancelled turn has not ended yet"),
     ("limited", "The last prompt hit a usage limit"),
-    ("interrupted", "A turn was cut short, or a queued prompt is held"),
+    (
+        "interrupted",
+        "A turn was interrupted, or a queued prompt is held",
+    ),
     ("moving", "The conversation is being moved to another folder"),
     (
         "failed",
@@ -143,7 +146,14 @@ pub(in crate::cli) async fn here_first(
 pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table {
     let clock = Clock::here();
     let ids: Vec<String> = conversations.iter().map(|one| one.id.to_string()).collect();
-    let mut table = Table::new(&["ID", ">UPDATED?", "STATE", "AGENT?", "FOLDER?", "TITLE"]);
+    let mut table = Table::new([
+        left("ID"),
+        right("UPDATED").optional(),
+        left("STATE"),
+        left("AGENT").optional(),
+        left("FOLDER").optional(),
+        left("TITLE"),
+    ]);
     let mut titled: HashMap<&str, u32> = HashMap::new();
     for one in conversations {
         *titled.entry(one.title.trim()).or_default() += 1;
@@ -170,11 +180,11 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
     table
 }
 
-/// What stands in place of a title: the folder, and on a terminal what the conversation is.
+/// What stands in place of a title on a terminal: the folder, or what the conversation is. A program gets nothing there.
 fn untitled(one: &Conversation, look: Look) -> String {
     let folder = words::path(&one.cwd, look);
     match &one.parent {
-        _ if look.columns.is_none() => folder,
+        _ if look.columns.is_none() => String::new(),
         Some(parent) => format!("{folder} (fork of {})", words::short_id(parent.conversation_id)),
         None if is_empty(one) => "(no prompt yet)".to_owned(),
         None => folder,

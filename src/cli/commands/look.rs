@@ -11,7 +11,7 @@ use crate::cli::follow::reported;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
 use crate::cli::tree::{Member, draw};
 use crate::cli::words::{self, Clock};
@@ -43,7 +43,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
     for interrupt in &conversation.interrupts {
         let lines = question::lines(interrupt, &conversation.cwd, &updates);
         context.output.verbatim(&lines.join("\n"))?;
-        let how = question::command(&words::short_id(conversation.id), interrupt);
+        let how = question::command(&context.output.advice(conversation.id), interrupt);
         let line = look.paint(ATTENTION, &format!("  {how}"));
         context.output.line(&line)?;
     }
@@ -144,14 +144,14 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
         return Ok(Exit::Done);
     }
     let log = entries(context, &daemon, conversation.id).await?;
-    let left = words::left_by_undo(&log);
-    let mut table = Table::new(&["SESSION", ">MADE", "NOW", "/ORIGIN"]);
+    let undone = words::left_by_undo(&log);
+    let mut table = Table::new([left("SESSION"), right("MADE"), left("NOW"), wrapped("ORIGIN")]);
     for (index, (link, id)) in links.iter().zip(words::names(&ids, look)).enumerate() {
         let cause = link.cause.map(|cause| format!(", cause {}", words::cause(cause)));
         let from = link.from_upstream_id.as_ref();
         let from = from.map(|from| format!(", from {}", words::short(from.as_str())));
         let written = if link.written { "" } else { ", never written" };
-        let now = match left.contains(&link.upstream_id) {
+        let now = match undone.contains(&link.upstream_id) {
             _ if index + 1 == links.len() => ("head".to_owned(), GOOD),
             true => dim("undone"),
             false => plain(""),
@@ -201,12 +201,18 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
         id => id,
     });
     let ids: Vec<&str> = ids.collect();
-    let left = words::left_by_undo(&entries);
-    let mut table = Table::new(&[">SEQ", ">WHEN", "SESSION", "NOW", "/CHANGE"]);
+    let undone = words::left_by_undo(&entries);
+    let mut table = Table::new([
+        right("SEQ"),
+        right("WHEN"),
+        left("SESSION"),
+        left("NOW"),
+        wrapped("CHANGE"),
+    ]);
     for (entry, session) in entries.iter().zip(words::names(&ids, look)) {
         let now = match conversation.head.as_ref() {
             Some(head) if *head == entry.upstream_id => ("head".to_owned(), GOOD),
-            _ if left.contains(&entry.upstream_id) => dim("undone"),
+            _ if undone.contains(&entry.upstream_id) => dim("undone"),
             _ => plain(""),
         };
         table.row([
@@ -251,7 +257,7 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
     if answer.truncated {
         context
             .output
-            .note("more forks than one picture can show are left out")?;
+            .note("some forks are not shown, because there are too many")?;
     }
     Ok(Exit::Done)
 }
@@ -264,7 +270,7 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
             Ok(newest_first) => member.steps = newest_first.into_iter().rev().collect(),
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
-                let word = format!("without the steps of {}:", words::short_id(id));
+                let word = format!("the turns of {} are not shown:", words::short_id(id));
                 let why = one_line(problem.message.as_deref().unwrap_or_default());
                 context.output.warning(&word, &why)?;
             }
@@ -277,7 +283,13 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
 pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let agents = context.ask(&daemon, method::ListAgents::default()).await?.agents;
-    let mut table = Table::new(&["NAME", "KIND", "STATUS", "", "COMMAND"]);
+    let mut table = Table::new([
+        left("NAME"),
+        left("KIND"),
+        left("STATUS"),
+        left(""),
+        left("COMMAND"),
+    ]);
     for agent in &agents {
         let (status, style) = match (agent.found, agent.running) {
             (_, true) => ("running", GOOD),
@@ -296,7 +308,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     if !has_real_agent(&agents) {
         context
             .output
-            .note("only the built-in agent, which echoes; install another: sessionctl doctor")?;
+            .note("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
     Ok(Exit::Done)
 }

@@ -6,8 +6,9 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::set::offers;
+use super::set::offer;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -60,7 +61,7 @@ pub(in crate::cli) struct Fork {
     #[arg(long)]
     pub(in crate::cli) in_place: bool,
     /// Turn to fork after: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
     pub(in crate::cli) at: Option<String>,
     /// Existing folder that the branch works in (default: the conversation's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
@@ -80,7 +81,7 @@ pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
         "partial",
         "An older state of the history, or one that lacks turns",
     ),
-    ("text", "The messages, retold as text"),
+    ("text", "The messages as text"),
     ("none", "No history required"),
 ];
 
@@ -158,9 +159,9 @@ async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
             let program = one_line(agent.command.first().map_or("", String::as_str));
             Problem::new(
                 Exit::Agent,
-                format!("agent {name} has no program: {program} was not found"),
+                format!("the program of agent {name} was not found: {program}"),
             )
-            .hint("sessionctl doctor says where it was looked for")
+            .hint("sessionctl doctor shows where the daemon looked for it")
         }
     })
 }
@@ -177,20 +178,18 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            let again = again(new);
-            let settings = [("model", &new.settings.model), ("mode", &new.settings.mode)];
-            let keys = settings.into_iter().filter(|(_, value)| value.is_some());
-            let keys: Vec<String> = keys.map(|(key, _)| key.to_owned()).collect();
-            let offers = offers(&problem, &keys).filter(|offers| keys.contains(&offers.key));
-            return problem.hint(match offers {
-                Some(offers) => format!(
-                    "{}; create it with one: {again} --{} {}",
-                    offers.each, offers.key, offers.first
-                ),
-                None => {
-                    format!("create it without --model and --mode, which can be set at any time: {again}")
-                }
-            });
+            let refused = problem.detail("setting");
+            let again = again(new, refused.as_deref());
+            let Some(refused) = refused else {
+                return problem.hint(format!("create it without --model and --mode: {again}"));
+            };
+            return match offer(&problem).filter(|offer| offer.key == refused) {
+                Some(offer) => problem.hint(format!(
+                    "{}; create it with one: {again} --{refused} {}",
+                    offer.valid, offer.first
+                )),
+                None => problem.hint(format!("create it without --{refused}: {again}")),
+            };
         }
     }
     problem.hint(format!(
@@ -198,13 +197,19 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
     ))
 }
 
-/// The command that creates the conversation without its settings.
-fn again(new: &method::NewConversation) -> String {
+/// The command that creates the conversation without the setting that was refused; without any if it is not known which.
+fn again(new: &method::NewConversation, refused: Option<&str>) -> String {
     let elsewhere = this_folder().ok().filter(|here| *here != new.cwd);
+    let accepted = |key: &str, value: &Option<String>| {
+        let value = value.clone();
+        value.filter(|_| refused.is_some_and(|refused| refused != key))
+    };
     let options = [
         ("agent", new.agent.as_ref().map(ToString::to_string)),
         ("cwd", elsewhere.map(|_| new.cwd.clone())),
         ("title", Some(new.title.clone()).filter(|title| !title.is_empty())),
+        ("model", accepted("model", &new.settings.model)),
+        ("mode", accepted("mode", &new.settings.mode)),
     ];
     let given = options
         .into_iter()
@@ -276,7 +281,7 @@ fn lower(level: Fidelity) -> Option<&'static str> {
     }
 }
 
-/// Branches off after the turn at a place. A new conversation gets a title that tells it from its source.
+/// Branches off after the turn at a place. A new conversation gets a title other than its source's.
 pub(in crate::cli) async fn branched(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -285,7 +290,7 @@ pub(in crate::cli) async fn branched(
     call: method::Fork,
 ) -> Outcome<ForkAnswer> {
     let place = match at {
-        Some(at) => Some(place(daemon, &source.id.into(), at).await?),
+        Some(at) => Some(place(context.output, daemon, source.id, at).await?),
         None => None,
     };
     let title = match call.in_place {
@@ -299,5 +304,5 @@ pub(in crate::cli) async fn branched(
         ..call
     };
     let answer = context.ask(daemon, call).await;
-    answer.map_err(|problem| not_branched(problem, source, at))
+    answer.map_err(|problem| not_branched(context.output, problem, source, at))
 }

@@ -57,7 +57,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Connects, and starts a daemon when none answers. Tells when one answers that does not use the file of `--config`.
+    /// Connects, and starts a daemon when none answers. Prints a note if one answers that does not use the file of `--config`.
     ///
     /// # Errors
     /// See [`Reach::connect`].

@@ -8,12 +8,13 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::{Context, absolute, missing_folder, real_folder, this_folder};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE};
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -35,7 +36,7 @@ Examples:
   sessionctl mv --undo 6f0b2f8e-4d6a-4d0e-9c5b-0a4f3f1c9d11")]
 pub(in crate::cli) struct Mv {
     /// Conversation to move, or the old path of a project folder, written with a slash
-    #[arg(value_name = "CONV|OLD")]
+    #[arg(value_name = "CONV|OLD", add = complete::conversation())]
     what: Option<String>,
     /// Existing folder to move to
     #[arg(value_name = "NEW", value_hint = ValueHint::DirPath, value_parser = real_folder)]
@@ -70,7 +71,7 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
         }
         (None, what, _) => {
             let what = shell_word(what.as_deref().unwrap_or(HERE));
-            let problem = Problem::new(Exit::Usage, "no folder to move to was given");
+            let problem = Problem::new(Exit::Usage, "no target folder was given");
             Err(problem.hint(format!(
                 "give an existing folder: sessionctl mv {what} ../new-folder"
             )))
@@ -98,20 +99,23 @@ async fn conversation(
     let answer = context.ask(&daemon, call).await;
     let answer = answer.map_err(|problem| no_folder(problem, folder))?;
     if answer.plan.is_empty() {
-        context.output.line("nothing to move: it runs there already")?;
+        context
+            .output
+            .line("nothing to move: the conversation already runs there")?;
     } else if dry_run {
         plan(context, &answer.plan)?;
     } else {
         let files = words::count(answer.moved, "file", "files");
-        let name = words::name(&conversation);
+        let name = words::named(&conversation);
         context
             .output
-            .line(&format!("Moved {name} to {} with {files}.", one_line(folder)))?;
-        context
-            .output
-            .aside(&format!("Undo with: sessionctl undo {}", conversation.id))?;
-        tell_of_trust(context, &daemon, Some(&conversation.agent)).await?;
-        tell_of_dot(context, &daemon, &conversation).await?;
+            .line(&format!("Moved {name} and {files} to {}", one_line(folder)))?;
+        context.output.aside(&format!(
+            "Undo with: sessionctl undo {}",
+            words::short_id(conversation.id)
+        ))?;
+        note_trust(context, &daemon, Some(&conversation.agent)).await?;
+        note_dot(context, &daemon, &conversation).await?;
     }
     notes(context, &answer.kept, &answer.left_out)
 }
@@ -140,14 +144,14 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         return Err(match answer.left_out.is_empty() {
             true => Problem::new(Exit::NotFound, format!("nothing ran in {old}"))
                 .hint("sessionctl ls --all lists the conversations with their folders"),
-            false => Problem::new(Exit::Failed, format!("nothing can be moved of what ran in {old}")),
+            false => Problem::new(Exit::Failed, format!("nothing that ran in {old} can be moved")),
         });
     }
     if dry_run {
         plan(context, &answer.plan)?;
     } else {
         moved(context, &answer.plan, answer.moved)?;
-        tell_of_trust(context, &daemon, None).await?;
+        note_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
         // Conversations go back to a folder that is there.
@@ -183,14 +187,14 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
     let clock = words::Clock::here();
-    let mut table = Table::new(&[
-        "UNDO ID",
-        "MOVED?",
-        "UNDO UNTIL?",
-        ">CONVERSATIONS?",
-        ">FILES?",
-        "/FROM",
-        "/TO",
+    let mut table = Table::new([
+        left("UNDO ID"),
+        left("MOVED").optional(),
+        left("UNDO UNTIL").optional(),
+        right("CONVERSATIONS").optional(),
+        right("FILES").optional(),
+        path("FROM"),
+        path("TO"),
     ]);
     for one in &answer.moves {
         table.row([
@@ -208,7 +212,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
 }
 
 /// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.
-async fn tell_of_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&AgentName>) -> Outcome {
+async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&AgentName>) -> Outcome {
     let agents = daemon.call(method::ListAgents::default()).await?.agents;
     let mut moved = agents
         .iter()
@@ -222,7 +226,7 @@ async fn tell_of_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option
 }
 
 /// What `.` means in this folder, if it was the moved conversation's.
-async fn tell_of_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> Outcome {
+async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> Outcome {
     if this_folder().ok().as_ref() != Some(&moved.cwd) {
         return Ok(());
     }
@@ -239,7 +243,7 @@ fn moved(context: &mut Context<'_>, plan: &[PlannedMove], files: u64) -> Outcome
     let conversations = plan.iter().filter(|planned| planned.kind == MovedKind::Metadata);
     let conversations = words::count(conversations.count() as u64, "conversation", "conversations");
     let files = words::count(files, "file", "files");
-    context.output.line(&format!("moved {conversations} and {files}"))
+    context.output.line(&format!("Moved {conversations} and {files}"))
 }
 
 fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {

@@ -11,15 +11,16 @@ use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 
 use super::{Context, count, pages};
+use crate::cli::advice::{Advice, Call};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
-use crate::cli::past::{Teller, Turns, is_prompt};
+use crate::cli::past::{Renderer, Turns, is_prompt};
 use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
 use crate::cli::signals::Lent;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// Messages that are asked for at once; the daemon's own limit of a page.
@@ -52,7 +53,12 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     })
     .await?;
     let clock = Clock::here();
-    let mut table = Table::new(&[">TURN", ">WHEN", "CHECKPOINT?", "PROMPT"]);
+    let mut table = Table::new([
+        right("TURN"),
+        right("WHEN"),
+        left("CHECKPOINT").optional(),
+        left("PROMPT"),
+    ]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
         // A picture has no text.
@@ -67,7 +73,8 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
             prompt,
         ]);
     }
-    context.output.table(&table, &no_turns(conversation.id))?;
+    let no_turns = no_turns(&context.output.advice(conversation.id));
+    context.output.table(&table, &no_turns)?;
     seen.report(context).map(|()| Exit::Done)
 }
 
@@ -76,7 +83,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     let (daemon, conversation) = context.on(past.target.name()).await?;
     let id = conversation.id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
-    let (mut seen, mut teller) = (Seen::default(), Teller::new(context.output.look));
+    let (mut seen, mut renderer) = (Seen::default(), Renderer::new(context.output.look));
     let mut pager = if is_paged {
         Pager::start(Stdio::inherit())
     } else {
@@ -108,10 +115,10 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         }
         if let Some(steps) = steps {
             let clock = Clock::here();
-            teller.show_turns(Turns { steps, clock });
+            renderer.show_turns(Turns { steps, clock });
         }
         seen.add(page.kept, page.gaps);
-        let text = teller.page(&page.messages);
+        let text = renderer.page(&page.messages);
         let wants_more = match &mut pager {
             _ if context.output.json => context.output.raw(&raw).map(|()| true)?,
             Some(pager) => pager.take(&text),
@@ -125,14 +132,14 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     if let Some(pager) = pager {
         pager.end();
     }
+    let advice = context.output.advice(id);
     if shown?.0.is_empty() {
-        context.output.note(&no_turns(id))?;
+        context.output.note(&no_turns(&advice))?;
     }
     if is_cut {
-        let id = words::short_id(id);
-        context.output.note(&format!(
-            "earlier messages are not shown; to see all: sessionctl history {id}"
-        ))?;
+        let all = advice.command(Call::History);
+        let line = format!("earlier messages are not shown; to see all: {all}");
+        context.output.note(&line)?;
     }
     seen.report(context).map(|()| Exit::Done)
 }
@@ -197,9 +204,9 @@ async fn turns_by(
 }
 
 /// Printed if a conversation has no history.
-fn no_turns(id: ConversationId) -> String {
-    let id = words::short_id(id);
-    format!("no turns yet; send the first prompt: sessionctl send {id} 'Hello'")
+fn no_turns(advice: &Advice) -> String {
+    let send = advice.command(Call::Send("Hello"));
+    format!("no turns yet; send the first prompt: {send}")
 }
 
 /// What the pages of a history say about what they lack.
@@ -218,21 +225,21 @@ impl Seen {
     }
 
     fn report(self, context: &mut Context<'_>) -> Outcome {
-        tell_kept(context, &Vec::from_iter(self.kept))?;
+        note_backups(context, &Vec::from_iter(self.kept))?;
         let mut gaps = self.gaps.iter();
-        gaps.try_for_each(|gap| tell_incomplete(context, &gap.upstream_id, &gap.detail))
+        gaps.try_for_each(|gap| warn_incomplete(context, &gap.upstream_id, &gap.detail))
     }
 }
 
 /// Says what is missing of a session.
-pub(super) fn tell_incomplete(context: &mut Context<'_>, session: &UpstreamId, detail: &str) -> Outcome {
+pub(super) fn warn_incomplete(context: &mut Context<'_>, session: &UpstreamId, detail: &str) -> Outcome {
     let session = words::short(session.as_str());
     let what = format!("session {session}: {}", one_line(detail));
     context.output.warning("incomplete:", &what)
 }
 
 /// Says which sessions were read from backups.
-pub(super) fn tell_kept(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
+pub(super) fn note_backups(context: &mut Context<'_>, kept: &[UpstreamId]) -> Outcome {
     if kept.is_empty() {
         return Ok(());
     }

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Context;
+use crate::cli::advice::Call;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -95,7 +96,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
             let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
             let what = format!("rename takes only the title: {}", one_line(&title));
             Err(Problem::new(Exit::Usage, what).hint(format!(
-                "change the {key}: {set} {key}={pair}; take all of it as the title: {set} {literal}"
+                "change the {key}: {set} {key}={pair}; use all of it as the title: {set} {literal}"
             )))
         }
     }
@@ -114,7 +115,7 @@ fn pairs(conversation: &str, words: &[String]) -> Outcome<Vec<(String, String)>>
         format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
     };
     if words.is_empty() {
-        let problem = Problem::new(Exit::Usage, "nothing to change was given");
+        let problem = Problem::new(Exit::Usage, "no setting was given");
         return Err(problem.hint(hint("title", "New title")));
     }
     let pair = |(at, word): (usize, &String)| match word.split_once('=') {
@@ -168,12 +169,11 @@ async fn change(
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(match offers(&problem, &keys) {
-                Some(Offers { each, key, first }) => {
-                    let named = words::short_id(conversation.id);
-                    problem.hint(format!(
-                        "{each}; it can be changed at any time: sessionctl set {named} {key}={first}"
-                    ))
+            return Err(match offer(&problem) {
+                Some(Offer { valid, key, first }) => {
+                    let set = context.output.advice(conversation.id);
+                    let set = set.command(Call::Set(&key, &first));
+                    problem.hint(format!("{valid}; set one: {set}"))
                 }
                 None => problem,
             });
@@ -228,48 +228,58 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
     Ok(())
 }
 
-/// What a session offers for settings, in words.
-pub(super) struct Offers {
-    /// A clause for each setting, with its values.
-    pub(super) each: String,
-    /// The first of the settings.
+/// What the agent accepts in place of a setting that it refused.
+pub(super) struct Offer {
+    /// The valid values, in words.
+    pub(super) valid: String,
+    /// The refused setting; another one if the agent has none of that name.
     pub(super) key: String,
     /// The first of its values, as a word of a shell.
     pub(super) first: String,
 }
 
-/// The values that the session which refused a setting offers for these keys, or for all if it has none for them.
-pub(super) fn offers(problem: &Problem, keys: &[String]) -> Option<Offers> {
-    let session = problem.session()?;
+/// What the session that refused a setting offers in its place.
+pub(super) fn offer(problem: &Problem) -> Option<Offer> {
+    let (refused, session) = (problem.detail("setting")?, problem.session()?);
     let configured = session
         .config_options
         .as_ref()
         .and_then(|options| options.read().ok());
     let configured: Value = configured.unwrap_or_default();
     let ids = configured.as_array().into_iter().flatten();
-    let known = ids.filter_map(|option| option["id"].as_str()).chain(["mode"]);
-    let known: BTreeSet<&str> = known.collect();
-    let offered = |key| {
+    let ids: BTreeSet<&str> = ids
+        .filter_map(|option| option["id"].as_str())
+        .chain(["mode"])
+        .collect();
+    let offer = |key: &str| {
         let values = offered(key, &session).into_iter();
-        (
+        let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
+        let key = one_line(key);
+        let what = match key.as_str() {
+            "mode" | "model" => format!("{key}s"),
+            _ => format!("values of {key}"),
+        };
+        Some(Offer {
+            first: shell_word(values.first()?),
+            valid: format!("valid {what}: {}", values.join(", ")),
             key,
-            values.map(|one| one_line(&one.value)).collect::<Vec<String>>(),
-        )
+        })
     };
-    let mut offers: Vec<_> = known.into_iter().map(offered).collect();
-    offers.retain(|(_, values)| !values.is_empty());
-    let is_meant = |key: &str| keys.iter().any(|meant| meant == key);
-    if offers.iter().any(|(key, _)| is_meant(key)) {
-        offers.retain(|(key, _)| is_meant(key));
+    if let Some(offer) = offer(&refused) {
+        return Some(offer);
     }
-    let (key, first) = offers
-        .first()
-        .map(|(key, values)| (one_line(key), shell_word(&values[0])))?;
-    let each = offers
-        .iter()
-        .map(|(key, values)| format!("{} is one of {}", one_line(key), values.join(", ")));
-    let each = each.collect::<Vec<_>>().join("; ");
-    Some(Offers { each, key, first })
+    // A switch or a number has no list of values.
+    if refused != "mode" && ids.contains(refused.as_str()) {
+        return None;
+    }
+    let others: Vec<Offer> = ids.into_iter().filter_map(offer).collect();
+    let all: Vec<&str> = others.iter().map(|offer| offer.valid.as_str()).collect();
+    let valid = format!(
+        "the agent has no setting {}; {}",
+        one_line(&refused),
+        all.join("; ")
+    );
+    others.into_iter().next().map(|first| Offer { valid, ..first })
 }
 
 /// A value that the agent offers for a setting.

@@ -9,7 +9,7 @@ use super::{Context, Filter, is_folder, pages};
 use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
 use crate::cli::problem::Outcome;
-use crate::cli::table::{Table, dim, plain};
+use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// Lists transcripts, newest first.
@@ -75,20 +75,20 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
     for one in transcripts {
         *files.entry((&one.agent, &one.upstream_id)).or_default() += 1;
     }
-    let mut table = Table::new(&[
-        "SESSION",
-        ">UPDATED",
-        ">SIZE",
-        "AGENT?",
-        "CONVERSATION",
-        "FOLDER?",
-        "TITLE",
+    let mut table = Table::new([
+        left("SESSION"),
+        right("UPDATED"),
+        right("SIZE"),
+        left("AGENT").optional(),
+        left("CONVERSATION"),
+        left("FOLDER").optional(),
+        left("TITLE"),
     ]);
     let names = words::names(&ids, look)
         .into_iter()
         .zip(words::names(&owners, look));
     for (one, (id, owner)) in transcripts.iter().zip(names) {
-        // Only the path tells the files of one session apart.
+        // Only the path distinguishes the files of one session.
         let path = match files[&(&one.agent, &one.upstream_id)] {
             1 => String::new(),
             _ => format!(" ({})", words::path(&one.path, look)),
@@ -100,14 +100,17 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
             dim(one.agent.as_str()),
             dim(if owner.is_empty() { "-".to_owned() } else { owner }),
             dim(words::path(&one.cwd, look)),
-            plain(text(one) + &path),
+            plain(text(one, look) + &path),
         ]);
     }
     table
 }
 
-/// What says most about a transcript: its title, else its folder, else its file.
-fn text(transcript: &Transcript) -> String {
+/// What says most about a transcript: its title, else on a terminal its folder or its file.
+fn text(transcript: &Transcript, look: Look) -> String {
+    if look.columns.is_none() {
+        return one_line(&transcript.title);
+    }
     let texts = [&transcript.title, &transcript.cwd, &transcript.path].map(|text| one_line(text));
     let mut texts = texts.into_iter().filter(|text| !text.is_empty());
     texts.next().unwrap_or_default()

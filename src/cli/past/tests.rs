@@ -3,7 +3,7 @@
 use bridge_protocol::history::Message;
 use serde_json::{Value, json};
 
-use super::Teller;
+use super::Renderer;
 use crate::cli::output::Look;
 
 fn message(role: &str, content: &Value) -> Message {
@@ -31,9 +31,9 @@ fn answer(id: &str, text: &str) -> Value {
 
 #[track_caller]
 fn check(pages: &[Vec<Message>], expected: &str) {
-    let mut teller = Teller::new(Look::default());
-    let told: String = pages.iter().map(|page| teller.page(page)).collect();
-    assert_eq!(told, expected.trim_start_matches('\n'), "\n{told}");
+    let mut renderer = Renderer::new(Look::default());
+    let text: String = pages.iter().map(|page| renderer.page(page)).collect();
+    assert_eq!(text, expected.trim_start_matches('\n'), "\n{text}");
 }
 
 #[test]

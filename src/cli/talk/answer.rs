@@ -15,6 +15,7 @@ use super::question::{self, Question};
 use super::screen::Screen;
 use super::send::finish;
 use super::turn::{Start, Talk};
+use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -61,7 +62,8 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let id = words::short_id(conversation.id);
     let named = options.question.as_deref();
-    let interrupt = open_question(&conversation, named)?;
+    let advice = context.output.advice(conversation.id);
+    let interrupt = open_question(&conversation, named, &advice)?;
     let Some(answer) = &options.answer else {
         let interrupt = interrupt.ok_or_else(|| not_open(&id, named.unwrap_or_default()))?;
         return ask(context, daemon, &conversation, interrupt).await;
@@ -70,7 +72,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         Some(interrupt) => {
             let outcome = question::outcome(interrupt, answer).ok_or_else(|| {
                 let message = format!("invalid answer: {}", one_line(answer));
-                Problem::new(Exit::Usage, message).hint(question::command(&id, interrupt))
+                Problem::new(Exit::Usage, message).hint(question::command(&advice, interrupt))
             })?;
             if !is_shown(context, &daemon, &conversation, interrupt, &outcome).await? {
                 return ask(context, daemon, &conversation, interrupt.clone()).await;
@@ -148,8 +150,12 @@ async fn is_shown(
 }
 
 /// The question that is meant: the named one, or the only one. Nothing if the named one is not open.
-fn open_question(conversation: &Conversation, named: Option<&str>) -> Outcome<Option<Interrupt>> {
-    let id = words::short_id(conversation.id);
+fn open_question(
+    conversation: &Conversation,
+    named: Option<&str>,
+    advice: &Advice,
+) -> Outcome<Option<Interrupt>> {
+    let id = &advice.conversation;
     let open = &conversation.interrupts;
     match (named, open.as_slice()) {
         (Some(named), open) => Ok(open
@@ -171,7 +177,7 @@ fn open_question(conversation: &Conversation, named: Option<&str>) -> Outcome<Op
             };
             let questions: Vec<String> = open.iter().map(each).collect();
             let message = format!("several questions are open: {}", questions.join(", "));
-            Err(Problem::new(Exit::Usage, message).hint(question::command(&id, first)))
+            Err(Problem::new(Exit::Usage, message).hint(question::command(advice, first)))
         }
     }
 }

@@ -21,7 +21,7 @@ use super::edit::{opened, place, replaced};
 use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
-use super::send::finish;
+use super::send::{finish, maybe_prompt};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
@@ -43,11 +43,11 @@ const LISTED_TURNS: usize = 20;
 
 /// The commands and what they do.
 const HELP: &str = "  /help                  Show this list
-  /history               Show what was said
+  /history               Show the messages
   /edit [TURN] [TEXT]    Replace a prompt and what followed (default: the last)
-  /rewind [TURN]         Go back to after a turn (without TURN: list the turns)
+  /rewind [TURN]         Drop later turns (without TURN: list the turns)
   /undo                  Undo the last edit, rewind, move or reset
-  /fork [TURN]           Continue on a branch; this conversation stays as it is
+  /fork [TURN]           Continue on a branch; this conversation is unchanged
   /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
   /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
@@ -84,6 +84,25 @@ struct Room {
     written: Option<Written>,
 }
 
+/// Why a line of the chat was not carried out to its end.
+enum Stop {
+    /// The user leaves the chat.
+    Leaving,
+    /// The user does not wait for the daemon any longer.
+    NotWaiting,
+    /// It did not work.
+    Problem(Problem),
+}
+
+/// What a line of the chat gives.
+type Done<T = ()> = Result<T, Stop>;
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
 /// Talks in the conversation that was named, picked or made.
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome<Exit> {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
@@ -93,7 +112,11 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
     let daemon = context.connect().await?;
     let conversation = match options.new {
         true => new_here(&daemon, options.agent).await?,
-        false => select::chosen(context, &daemon, options.target.name()).await?,
+        false => {
+            let given = options.target.name();
+            let chosen = select::chosen(context, &daemon, given).await;
+            chosen.map_err(|problem| maybe_prompt(problem, given.unwrap_or_default()))?
+        }
     };
     chat_in(context, daemon, conversation).await
 }
@@ -110,54 +133,59 @@ pub(in crate::cli) async fn chat_in(
         written: None,
     };
     signals::watch();
-    let mut lines = Lines::new(context)?;
-    context.warn_of_echo(&room.daemon, &room.conversation).await?;
-    room.enter(context).await?;
-    context
-        .output
-        .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
-    let mut is_leaving = false;
-    // A Ctrl-C that comes just after the turn that it was meant for ends no chat.
-    let _between_turns = Interrupts::listen();
-    loop {
-        let text = match lines.next(context.output).await? {
-            Typed::Text(text) => text,
-            Typed::Interrupt if !is_leaving => {
-                is_leaving = true;
-                context.output.aside("Ctrl-C again, or Ctrl-D, leaves")?;
-                continue;
-            }
-            Typed::Interrupt | Typed::End => return Ok(Exit::Done),
-        };
-        is_leaving = false;
-        if text.trim().is_empty() {
-            continue;
-        }
-        let done = match command_in(&text) {
-            None => room.prompt(context, &text).await,
-            Some((name, rest)) => room.command(context, name, rest, &text).await,
-        };
-        match done {
-            Ok(()) => {}
-            Err(problem) if problem == leaving() => return Err(problem),
-            Err(problem) if problem == stopped_waiting() => context
-                .output
-                .aside("stopped waiting; the daemon may still finish it")?,
-            Err(problem) => context.output.problem(&problem),
-        }
+    match room.talk(context).await {
+        Err(Stop::Problem(problem)) => Err(problem),
+        Ok(()) | Err(Stop::Leaving | Stop::NotWaiting) => Ok(Exit::Done),
     }
 }
 
 impl Room {
+    /// Carries out line after line.
+    async fn talk(&mut self, context: &mut Context<'_>) -> Done {
+        let mut lines = Lines::new(context)?;
+        context.warn_of_echo(&self.daemon, &self.conversation).await?;
+        self.enter(context).await?;
+        context
+            .output
+            .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
+        let mut is_leaving = false;
+        // A Ctrl-C that comes just after the turn that it was meant for ends no chat.
+        let _between_turns = Interrupts::listen();
+        loop {
+            let text = match lines.next(context.output).await? {
+                Typed::Text(text) => text,
+                Typed::Interrupt if !is_leaving => {
+                    is_leaving = true;
+                    context.output.aside("Ctrl-C again, or Ctrl-D, leaves")?;
+                    continue;
+                }
+                Typed::Interrupt | Typed::End => return Ok(()),
+            };
+            is_leaving = false;
+            if text.trim().is_empty() {
+                continue;
+            }
+            let done = match command_in(&text) {
+                None => self.prompt(context, &text).await,
+                Some((name, rest)) => self.command(context, name, rest, &text).await,
+            };
+            match done {
+                Err(Stop::NotWaiting) => context
+                    .output
+                    .aside("stopped waiting; the daemon may still finish it")?,
+                // One without a message: the reader of the output has left.
+                Err(Stop::Problem(problem)) if problem.message.is_some() => context.output.problem(&problem),
+                done => done?,
+            }
+        }
+    }
+
     /// Says where the user is, and what is open here: the running turn, questions.
-    ///
-    /// # Errors
-    /// [`leaving`], if the user left during that.
-    async fn enter(&mut self, context: &mut Context<'_>) -> Outcome {
+    async fn enter(&mut self, context: &mut Context<'_>) -> Done {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
-        context.output.chat = Some(conversation.id);
+        context.output.in_chat = true;
         let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
@@ -184,7 +212,7 @@ impl Room {
             return Ok(());
         }
         match self.follow(context, Start::Running).await {
-            Err(problem) if problem != leaving() => {
+            Err(Stop::Problem(problem)) => {
                 context.output.problem(&problem);
                 Ok(())
             }
@@ -193,36 +221,32 @@ impl Room {
     }
 
     /// Follows a turn.
-    ///
-    /// # Errors
-    /// [`leaving`], if the user left during it; or what went wrong.
-    async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Outcome {
+    async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Done {
         let continues = matches!(start, Start::Continue(_));
         let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None);
         let ended = talk.follow(start).await;
         self.daemon = talk.daemon();
         if talk.has_left {
             drop(talk);
-            // What comes next is typed in a shell.
-            context.output.chat = None;
             if let Err(Problem { message, hint, .. }) = ended {
                 let said: Vec<String> = message.into_iter().chain(hint).collect();
                 context.output.aside(&said.join(": "))?;
             }
-            return Err(leaving());
+            return Err(Stop::Leaving);
         }
         let ended = ended.map_err(|problem| match continues {
-            true => refused(problem, &self.conversation),
+            true => refused(talk.screen.output, problem, &self.conversation),
             false => problem,
         })?;
         if replaced(&mut talk)? {
             self.written = None;
         }
-        finish(&talk, ended.as_ref()).map(drop)
+        finish(&talk, ended.as_ref())?;
+        Ok(())
     }
 
     /// Sends a prompt with the files that it names.
-    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Outcome {
+    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Done {
         let content = until_ctrl_c(self.content(context, text)).await?;
         let prompt = Start::prompt(self.conversation.id, content);
         self.follow(context, Start::Prompt(prompt)).await
@@ -239,18 +263,19 @@ impl Room {
     }
 
     /// Carries a command out.
-    async fn command(&mut self, context: &mut Context<'_>, name: &str, rest: &str, line: &str) -> Outcome {
+    async fn command(&mut self, context: &mut Context<'_>, name: &str, rest: &str, line: &str) -> Done {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
             ("help" | "exit" | "quit" | "history" | "undo", Some(rest)) => {
                 return Err(
                     Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)))
-                        .hint(format!("type /{name} alone")),
+                        .hint(format!("type /{name} alone"))
+                        .into(),
                 );
             }
             ("help", _) => context.output.note(HELP)?,
-            ("exit" | "quit", _) => return Err(leaving()),
+            ("exit" | "quit", _) => return Err(Stop::Leaving),
             ("history" | "undo", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
             ("answer" | "continue", Some(options)) => {
                 let (id, options) = (id.to_string(), words_in(options)?);
@@ -278,7 +303,7 @@ impl Room {
                 };
                 context
                     .output
-                    .note(&format!("Went back to after {place}. /undo takes this back."))?;
+                    .note(&format!("Rewound to {place}. Undo with: /undo"))?;
             }
             ("fork", turn) => {
                 let source = words::short_id(id);
@@ -306,7 +331,7 @@ impl Room {
 
     /// A command of the agent. Another one is refused, unless it is not known which the agent has and it is like none that
     /// is known.
-    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Outcome {
+    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Done {
         let reported = until_ctrl_c(self.agent_commands()).await?;
         let of_agent = reported.as_array().map(Vec::as_slice).unwrap_or_default();
         let of_agent = of_agent.iter().filter_map(|command| command["name"].as_str());
@@ -317,7 +342,9 @@ impl Room {
             Some(hint) => hint,
             None => "/help lists the commands; begin the line with a space to send it as text".to_owned(),
         };
-        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}")).hint(hint))
+        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
+            .hint(hint)
+            .into())
     }
 
     /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
@@ -354,22 +381,25 @@ impl Room {
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
-    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Outcome {
+    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Done {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (turn, text) = match first.parse::<i64>() {
             Ok(_) => (first, others.trim()),
             Err(_) => ("-1", rest),
         };
-        let conversation = self.conversation.id.into();
-        let at = until_ctrl_c(place(&self.daemon, &conversation, turn)).await?;
+        let id = self.conversation.id;
+        let at = until_ctrl_c(place(context.output, &self.daemon, id, turn)).await?;
         if !text.is_empty() {
             return self.replace(context, at, text).await;
         }
-        let opened = until_ctrl_c(opened(context, &self.daemon, &conversation, &at)).await;
-        let opened = opened.map_err(|problem| match problem.exit {
-            Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
-            _ => problem,
-        })?;
+        let opening = async {
+            let opened = opened(context, &self.daemon, &id.into(), &at).await;
+            opened.map_err(|problem| match problem.exit {
+                Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
+                _ => problem,
+            })
+        };
+        let opened = until_ctrl_c(opening).await?;
         let text = opened.text.clone();
         self.written = Some(opened);
         let replaced = self.replace(context, at, &text).await;
@@ -383,7 +413,7 @@ impl Room {
     }
 
     /// Replaces a prompt by this text and the files that it names.
-    async fn replace(&mut self, context: &mut Context<'_>, at: String, text: &str) -> Outcome {
+    async fn replace(&mut self, context: &mut Context<'_>, at: String, text: &str) -> Done {
         let edit = method::Edit {
             conversation_id: self.conversation.id.into(),
             at,
@@ -426,8 +456,8 @@ impl Room {
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
-            true => "nothing was said yet",
-            false => "/rewind TURN goes back to after it",
+            true => "no turns yet",
+            false => "/rewind TURN drops the turns after it",
         };
         context.output.aside(hint)
     }
@@ -444,7 +474,7 @@ impl Room {
 fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
     if all.is_empty() {
         return output.aside(&format!(
-            "the agent has not reported its {kind}s; it does with the first prompt"
+            "the agent has not reported its {kind}s yet; send the first prompt"
         ));
     }
     let look = output.note_look;
@@ -513,26 +543,13 @@ fn words_in(line: &str) -> Outcome<Vec<String>> {
 }
 
 /// Waits for the daemon until the user presses Ctrl-C, which ends no chat.
-///
-/// # Errors
-/// [`stopped_waiting`], or what the work gives.
-async fn until_ctrl_c<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+async fn until_ctrl_c<T>(work: impl Future<Output = Outcome<T>>) -> Done<T> {
     let interrupts = Interrupts::listen();
     tokio::select! {
         biased;
-        () = interrupts.next() => Err(stopped_waiting()),
-        done = work => done,
+        () = interrupts.next() => Err(Stop::NotWaiting),
+        done = work => Ok(done?),
     }
-}
-
-/// How the user leaves the chat: no failure, and nothing is printed.
-fn leaving() -> Problem {
-    Problem::silent(Exit::Done)
-}
-
-/// What Ctrl-C makes of a command of the chat.
-fn stopped_waiting() -> Problem {
-    Problem::silent(Exit::Stopped(2))
 }
 
 /// Runs another command, as if it had been typed in a shell.

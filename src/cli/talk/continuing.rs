@@ -16,10 +16,11 @@ use serde_json::json;
 use super::question;
 use super::send::finish;
 use super::turn::{Start, Talk, continue_now, is_running};
+use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::{Context, pages};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, one_line};
+use crate::cli::output::{DIM, Output, StreamLine, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{HERE, Target};
 use crate::cli::words::{self, Clock};
@@ -79,12 +80,17 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     }
     let clock = Clock::here();
     let at = match &options.at {
-        Some(text) => ContinueAt::Time(later(text, clock.now, &clock.zone, options.target.name())?),
+        Some(text) => {
+            let advice = Advice::new(
+                shell_word(options.target.name().unwrap_or(HERE)),
+                context.output.in_chat,
+            );
+            ContinueAt::Time(later(text, clock.now, &clock.zone, &advice)?)
+        }
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
     let (daemon, conversation) = context.on(options.target.name()).await?;
-    let id = words::short_id(conversation.id);
     let mut call = continue_now(conversation.id);
     call.at = (!options.cancel).then_some(at);
     call.cancel = options.cancel;
@@ -93,18 +99,20 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
         let ended = talk.follow(Start::Continue(call)).await;
-        let ended = ended.map_err(|problem| refused(problem, &conversation))?;
+        let ended = ended.map_err(|problem| refused(talk.screen.output, problem, &conversation))?;
         return finish(&talk, ended.as_ref());
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
     let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| refused(problem, &conversation))?;
+    let answer = answer.map_err(|problem| refused(context.output, problem, &conversation))?;
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = clock.moment(continuation.at);
-            format!("Continues at {at}. Cancel with: sessionctl continue {id} --cancel")
+            let cancel = context.output.advice(conversation.id);
+            let cancel = cancel.command(Call::Continue("--cancel"));
+            format!("Continues at {at}. Cancel with: {cancel}")
         }
         None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
         None => {
@@ -112,42 +120,49 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
             return Ok(Exit::Done);
         }
     };
-    let line = context.output.advice(&line);
     context.output.line(&line)?;
     Ok(Exit::Done)
 }
 
 /// The same refusal, naming the commands that help.
-pub(super) fn refused(problem: Problem, conversation: &Conversation) -> Problem {
-    let id = words::short_id(conversation.id);
+pub(super) fn refused(output: &Output, problem: Problem, conversation: &Conversation) -> Problem {
+    let advice = output.advice(conversation.id);
     let question = conversation.interrupts.first();
     match (problem.kind(), question) {
-        (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => problem.hint(question::command(&id, question)),
-        (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => problem.for_lack_of_turns(&id),
+        (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => {
+            problem.hint(question::command(&advice, question))
+        }
+        (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => {
+            problem.for_lack_of_turns(&advice)
+        }
         (Some(ErrorKind::Conflict), None) => problem.hint(format!(
-            "send a prompt: sessionctl send {id} 'Continue', or schedule one: sessionctl continue {id} --at 18:30 --text 'Continue'"
+            "send a prompt: {}; or schedule one: {}",
+            advice.command(Call::Send("Continue")),
+            advice.command(Call::Continue("--at 18:30 --text 'Continue'"))
         )),
-        (Some(ErrorKind::Busy), None) => problem.hint(format!("follow the running turn with: sessionctl attach {id}")),
+        (Some(ErrorKind::Busy), None) => problem.hint(format!(
+            "follow the running turn with: sessionctl attach {}",
+            advice.conversation
+        )),
         _ => problem,
     }
 }
 
 /// The time that a person wrote, if it is still to come: one in the past would send the prompt at once.
-fn later(text: &str, now: Timestamp, zone: &TimeZone, conversation: Option<&str>) -> Outcome<Timestamp> {
-    let conversation = shell_word(conversation.unwrap_or(HERE));
+fn later(text: &str, now: Timestamp, zone: &TimeZone, advice: &Advice) -> Outcome<Timestamp> {
     let shown = one_line(text);
     match time(text, now, zone) {
         Some(at) if at > now => Ok(at),
         Some(_) => Err(
-            Problem::new(Exit::Usage, format!("the time is past: {shown}")).hint(format!(
-                "name a later one, for example in an hour: sessionctl continue {conversation} --at +1h; without --at it \
-                 continues now"
+            Problem::new(Exit::Usage, format!("the time is in the past: {shown}")).hint(format!(
+                "give a later time, for example in an hour: {}; omit --at to continue now",
+                advice.command(Call::Continue("--at +1h"))
             )),
         ),
         None => Err(
             Problem::new(Exit::Usage, format!("invalid time: \"{shown}\"")).hint(format!(
-                "give a time of day or a time from now: sessionctl continue {conversation} --at 18:30, or --at +1h; a date \
-                 is written as YYYY-MM-DDTHH:MM"
+                "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
+                advice.command(Call::Continue("--at 18:30"))
             )),
         ),
     }
@@ -211,7 +226,7 @@ async fn all(context: &mut Context<'_>) -> Outcome<Exit> {
     }
     let mut exit = Exit::Done;
     for conversation in conversations {
-        let (did, at, detail) = recover(&daemon, &conversation).await?;
+        let (did, at, detail) = recover(context.output, &daemon, &conversation).await?;
         if did == Did::Failed {
             exit = Exit::Failed;
         }
@@ -246,11 +261,12 @@ async fn interrupted(daemon: &Daemon) -> Outcome<Vec<Conversation>> {
 
 /// Continues one, and returns what was done, when it continues, and what else is to be said.
 async fn recover(
+    output: &Output,
     daemon: &Daemon,
     conversation: &Conversation,
 ) -> Outcome<(Did, Option<Timestamp>, Option<String>)> {
     if let Some(interrupt) = conversation.interrupts.first() {
-        let how = question::command(&words::short_id(conversation.id), interrupt);
+        let how = question::command(&output.advice(conversation.id), interrupt);
         return Ok((Did::Asks, None, Some(how)));
     }
     if is_running(conversation.state) {
@@ -301,14 +317,15 @@ fn report(
     detail: Option<String>,
 ) -> Outcome {
     if context.output.json {
-        let mut object = json!({"type": "result", "conversationId": conversation.id, "did": did});
+        let mut object = json!({"conversationId": conversation.id, "did": did});
         if let Some(at) = at {
             object["at"] = json!(bridge_protocol::time::text(at));
         }
         if let Some(detail) = detail {
             object["detail"] = json!(detail);
         }
-        return context.output.raw(&RawJson::from(object));
+        let result = RawJson::from(object);
+        return context.output.stream(&StreamLine::Result(&result));
     }
     let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();
@@ -356,7 +373,8 @@ mod tests {
         for text in ["", "soon", "25:00", "2026-02-30T10:00", "+", "+soon"] {
             assert_eq!(time(text, now, &zone), None, "{text}");
         }
-        let refused = |text: &str| later(text, now, &zone, None).map_err(|problem| problem.exit);
+        let advice = Advice::new(HERE, false);
+        let refused = |text: &str| later(text, now, &zone, &advice).map_err(|problem| problem.exit);
         assert_eq!(refused("2026-11-20T22:00:00Z"), Err(Exit::Usage));
         assert_eq!(refused("2026-11-21 00:00"), Err(Exit::Usage));
         assert_eq!(refused("+0m"), Err(Exit::Usage));

@@ -7,18 +7,20 @@ use bridge_protocol::history::{CheckpointAnswer, MessagePart, Role};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::{ConversationRef, ErrorKind};
+use bridge_protocol::{ConversationId, ConversationRef, ErrorKind};
 use clap::Args;
 
 use super::editor::{self, Written};
 use super::files;
 use super::send::finish;
 use super::turn::{OnQuestion, Start, Talk, request_id};
+use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::make::FIDELITIES;
 use crate::cli::commands::{Context, turns, wire_words};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::output::{ATTENTION, DIM, Output, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
 use crate::cli::words;
@@ -35,7 +37,7 @@ pub(in crate::cli) struct Edit {
     #[command(flatten)]
     target: Target,
     /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
     at: Option<String>,
     /// New prompt; - inserts standard input; omit to edit the old prompt in $EDITOR
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]
@@ -52,7 +54,7 @@ pub(in crate::cli) struct Edit {
 pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let (id, named) = (words::short_id(conversation.id), options.at.as_deref());
-    let at = place(&daemon, &conversation.id.into(), named.unwrap_or("-1")).await?;
+    let at = place(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
         false => {
@@ -81,7 +83,8 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question);
     let ended = talk.follow(Start::Edit(call)).await;
     let mut is_taken = false;
-    let ended = match ended.map_err(|problem| not_branched(problem, &conversation, named)) {
+    let ended = match ended.map_err(|problem| not_branched(talk.screen.output, problem, &conversation, named))
+    {
         Ok(ended) => {
             is_taken = replaced(&mut talk)?;
             finish(&talk, ended.as_ref())
@@ -110,8 +113,9 @@ pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
         talk.screen.note("Nothing was replaced.")?;
         return Ok(false);
     }
-    let (id, turns) = (words::short_id(talk.id), words::count(dropped, "turn", "turns"));
-    let line = format!("Replaced {turns}. Undo with: sessionctl undo {id}");
+    let turns = words::count(dropped, "turn", "turns");
+    let undo = talk.advice().command(Call::Undo);
+    let line = format!("Replaced {turns}. Undo with: {undo}");
     match fidelity {
         Fidelity::Full => talk.screen.styled(DIM, &line)?,
         less => {
@@ -172,19 +176,20 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         }
     })?;
     let done = match &answer.moved {
-        Some(moved) => format!("Undid the move: back in {}", one_line(&moved.to)),
+        Some(moved) => format!("Undid the move. The folder is {} again.", one_line(&moved.to)),
         None => {
             let head = words::short(answer.link.upstream_id.as_str());
-            format!("Undid the last change: continues in session {head} again.")
+            format!("Undid the last change. The conversation continues in session {head}.")
         }
     };
     context.output.line(&done)?;
     // A change that was undone before its first turn left nothing.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
-        let id = words::short_id(conversation.id);
         let turns = words::count(answer.dropped, "undone turn is", "undone turns are");
+        let fork = context.output.advice(conversation.id);
+        let fork = fork.command(Call::Fork(last.as_str()));
         context.output.note(&format!(
-            "{turns} kept. To continue there in a new conversation: sessionctl fork {id} --at {last}"
+            "{turns} kept. To continue there in a new conversation: {fork}"
         ))?;
     }
     Ok(Exit::Done)
@@ -192,24 +197,24 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
 
 /// The place that a word means: the checkpoint of a step (`3`, or `-1` for the last), else an id as it is.
 pub(in crate::cli) async fn place(
+    output: &Output,
     daemon: &Daemon,
-    conversation: &ConversationRef,
+    id: ConversationId,
     word: &str,
 ) -> Outcome<String> {
     if word.parse::<i64>().is_err() {
         return Ok(word.to_owned());
     }
-    match turn_of(daemon, conversation, word).await {
+    match turn_of(daemon, &id.into(), word).await {
         Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),
         Err(problem) if problem.kind() == Some(ErrorKind::CheckpointNotFound) => {
             let problem = problem.message(format!("there is no turn {word}"));
-            let conversation_id = words::short(&conversation.to_string());
-            let has_turns = turns(daemon, conversation, 1)
+            let has_turns = turns(daemon, &id.into(), 1)
                 .await
                 .is_ok_and(|last| !last.is_empty());
             Err(match has_turns {
-                true => problem.hint(turns_hint(&conversation_id)),
-                false => problem.for_lack_of_turns(&conversation_id),
+                true => problem.hint(turns_hint(&output.advice(id))),
+                false => problem.for_lack_of_turns(&output.advice(id)),
             })
         }
         Err(problem) => Err(problem),
@@ -226,34 +231,36 @@ async fn turn_of(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> O
 }
 
 /// The command that lists the turns.
-fn turns_hint(conversation: &str) -> String {
-    format!("list the turns: sessionctl checkpoints {conversation}")
+fn turns_hint(advice: &Advice) -> String {
+    format!("list the turns: {}", advice.command(Call::Checkpoints))
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
 pub(in crate::cli) fn not_branched(
+    output: &Output,
     problem: Problem,
     conversation: &Conversation,
     at: Option<&str>,
 ) -> Problem {
-    let id = words::short_id(conversation.id);
+    let advice = output.advice(conversation.id);
     match problem.kind() {
         Some(ErrorKind::InvalidParams)
             if problem.detail("parameter").as_deref() == Some("at")
                 && let Some(at) = at =>
         {
             if conversation.head.is_none() {
-                return problem.for_lack_of_turns(&id).with_exit(Exit::NotFound);
+                return problem.for_lack_of_turns(&advice).with_exit(Exit::NotFound);
             }
             let what = format!("there is no turn {}", one_line(at));
             problem
                 .message(what)
                 .with_exit(Exit::NotFound)
-                .hint(turns_hint(&id))
+                .hint(turns_hint(&advice))
         }
         Some(ErrorKind::NotResumable) => problem.hint(format!(
             "the conversation is unchanged; a lower --min-fidelity accepts less; list what was tried: sessionctl \
-             lineage {id}"
+             lineage {}",
+            advice.conversation
         )),
         _ => problem,
     }

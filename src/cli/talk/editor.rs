@@ -86,7 +86,7 @@ pub(super) fn edited(text: &str) -> Outcome<Written> {
     }
     let left = left.map_err(|error| failed("the new prompt cannot be read", error))?;
     if is_as_it_was(&left) {
-        return Err(Problem::new(Exit::Failed, "the prompt was left as it was").hint(NOTHING_SENT));
+        return Err(Problem::new(Exit::Failed, "the prompt was not changed").hint(NOTHING_SENT));
     }
     if left.trim().is_empty() {
         return Err(Problem::new(Exit::Failed, "the prompt is empty").hint(NOTHING_SENT));

@@ -16,4 +16,4 @@ mod markdown;
 pub(super) mod question;
 mod screen;
 pub(super) mod send;
-mod turn;
+pub(super) mod turn;

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
+use crate::cli::advice::{Advice, Call};
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
 use crate::cli::words;
 use crate::paths::shell_word;
@@ -189,7 +190,7 @@ impl ToolCall {
     /// The files that it changes. `before` gives the text of a file whose diff leaves it out: Claude Code's adapter does so
     /// for each file that is written whole, whether it exists or not.
     fn edits(&self, before: impl Fn(&str) -> Result<String, String>) -> Vec<FileEdit> {
-        let told = self.contents("diff").filter_map(|diff| {
+        let shown = self.contents("diff").filter_map(|diff| {
             let text = |name: &str| diff[name].as_str().map(str::to_owned);
             let path = text("path")?;
             Some(FileEdit {
@@ -198,7 +199,7 @@ impl ToolCall {
                 path,
             })
         });
-        told.collect()
+        shown.collect()
     }
 
     /// The same, from the arguments of the usual tools where the agent sends no diff.
@@ -591,7 +592,7 @@ pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJ
 }
 
 /// The command that answers a question.
-pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> String {
+pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String {
     let id = one_line(interrupt.id.as_str());
     let words: Vec<String> = keyed(interrupt)
         .iter()
@@ -601,18 +602,13 @@ pub(in crate::cli) fn command(conversation: &str, interrupt: &Interrupt) -> Stri
             None => shell_word(&one_line(&choice.option_id)),
         })
         .collect();
-    let word = match words.split_first() {
-        None => {
-            let decline = "'{\"action\":\"decline\"}'";
-            return format!("answer it: sessionctl answer {conversation} {decline} --question {id}");
-        }
-        Some((first, _)) => first,
+    let (choice, word) = match words.as_slice() {
+        [] => (String::new(), "'{\"action\":\"decline\"}'"),
+        [only] => (String::new(), only.as_str()),
+        [first, ..] => (format!(" ({})", words.join(", ")), first.as_str()),
     };
-    let choice = match words.len() {
-        1 => String::new(),
-        _ => format!(" ({})", words.join(", ")),
-    };
-    format!("answer it{choice}: sessionctl answer {conversation} {word} --question {id}")
+    let answer = advice.command(Call::Answer(&format!("{word} --question {id}")));
+    format!("answer it{choice}: {answer}")
 }
 
 /// The kind of answer that a word names.

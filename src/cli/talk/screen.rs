@@ -120,29 +120,10 @@ impl<'a> Screen<'a> {
         self.tools.get(id)
     }
 
-    /// Prints the bytes of an event or an answer, for `--json`.
-    pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
-        self.output.raw(value)
-    }
-
-    /// The same of the answer that ends a stream of events, marked as such.
-    pub(super) fn result(&mut self, answer: &RawJson) -> Outcome {
-        let marked = answer.get().replacen('{', "{\"type\":\"result\",", 1);
-        let marked = RawJson::from_text(marked);
-        // What is no object cannot be marked.
-        self.output.raw(marked.as_ref().unwrap_or(answer))
-    }
-
     /// Says something about the conversation, on standard error.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
         self.end_stream()?;
         self.write(|output| output.note(text))
-    }
-
-    /// The same of the agent's words.
-    fn quote(&mut self, text: &str) -> Outcome {
-        self.end_stream()?;
-        self.write(|output| output.quote(text))
     }
 
     /// The same of a question: its first line, and what it is about with its own line breaks.
@@ -150,7 +131,7 @@ impl<'a> Screen<'a> {
         let Some((subject, details)) = lines.split_first() else {
             return Ok(());
         };
-        self.quote(subject)?;
+        self.note(subject)?;
         self.verbatim(&details.join("\n"))
     }
 
@@ -267,7 +248,7 @@ impl<'a> Screen<'a> {
     fn dimmed(&mut self, lines: &str) -> Outcome {
         for line in lines.lines() {
             let line = self.output.note_look.paint(DIM, line);
-            self.write(|output| output.quote(&line))?;
+            self.write(|output| output.note(&line))?;
         }
         Ok(())
     }
@@ -307,7 +288,7 @@ impl<'a> Screen<'a> {
         let result = result.map_or_else(String::new, |result| {
             format!("  {}", look.paint(DIM, &cut(&result, room, look)))
         });
-        self.quote(&format!("{mark} {title}{result}"))
+        self.note(&format!("{mark} {title}{result}"))
     }
 
     fn plan(&mut self, update: &Value) -> Outcome {
@@ -319,7 +300,7 @@ impl<'a> Screen<'a> {
             return Ok(());
         }
         self.plan.clone_from(&text);
-        self.quote(&format!("{}\n{text}", look.paint(STRONG, "plan")))
+        self.note(&format!("{}\n{text}", look.paint(STRONG, "plan")))
     }
 
     /// Shows what has not ended its line.

@@ -131,9 +131,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
         // The turn that runs waits for this.
-        (Some(ErrorKind::Busy), Some(asked), _) => {
-            problem.hint(question::command(&words::short_id(conversation.id), asked))
-        }
+        (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&talk.advice(), asked)),
         (Some(ErrorKind::Busy), None, hint) if !options.queue => {
             let wait = "repeat the command with --queue to wait for a running turn";
             let hint = hint
@@ -217,14 +215,30 @@ fn not_named(problem: Problem, first: &str, rest: &str) -> Problem {
     }
 }
 
+/// The same problem of words that name no conversation, with the command that sends them as a prompt.
+pub(super) fn maybe_prompt(problem: Problem, given: &str) -> Problem {
+    if given.is_empty() || given == HERE || is_id(given) {
+        return problem;
+    }
+    let prompt = prompt_word(given);
+    let hint = format!(
+        "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
+    );
+    problem.hint_if(ErrorKind::NotFound, hint)
+}
+
+/// A prompt as a word of a shell; a long one is read from standard input.
+fn prompt_word(prompt: &str) -> String {
+    let is_short = prompt.len() <= SHOWN_PROMPT_BYTES && !prompt.contains(char::is_control);
+    match is_short {
+        true => shell_word(prompt),
+        false => "-".to_owned(),
+    }
+}
+
 /// The commands that send a prompt, to this conversation or to a new one.
 fn as_prompt(conversation: &str, prompt: &str) -> String {
-    let is_short = prompt.len() <= SHOWN_PROMPT_BYTES && !prompt.contains(char::is_control);
-    let prompt = if is_short {
-        shell_word(prompt)
-    } else {
-        "-".to_owned()
-    };
+    let prompt = prompt_word(prompt);
     let place = match conversation {
         HERE => "the conversation last used here",
         id => id,

@@ -25,11 +25,12 @@ use uuid::Uuid;
 use self::questions::Asked;
 use super::keys::Person;
 use super::screen::Screen;
+use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, Reach};
 use crate::cli::exit::Exit;
 use crate::cli::follow::Follower;
-use crate::cli::output::ATTENTION;
+use crate::cli::output::{ATTENTION, StreamLine};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::progress::Figures;
 use crate::cli::signals::Interrupts;
@@ -245,6 +246,11 @@ impl<'a> Talk<'a> {
         Rc::clone(&self.daemon)
     }
 
+    /// Advice about the conversation.
+    pub(super) fn advice(&self) -> Advice {
+        self.screen.output.advice(self.id)
+    }
+
     /// Whether questions can be asked here.
     pub(super) fn is_attended(&self) -> bool {
         self.person.is_some()
@@ -265,7 +271,7 @@ impl<'a> Talk<'a> {
             self.pause()?;
             match ended {
                 // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
-                Err(problem) if problem == Problem::connection_lost() => {
+                Err(problem) if problem.is_lost_connection() => {
                     if deaths == DEATHS_LIMIT {
                         return Err(problem);
                     }
@@ -412,7 +418,7 @@ impl<'a> Talk<'a> {
                 followed = follower.next(), if !own.has_ended => {
                     let followed = followed?;
                     if json {
-                        self.screen.raw(&followed.raw)?;
+                        self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
                     }
                     self.event(&followed, start, own)?;
                     if own.id.is_some() || self.asks() {
@@ -447,7 +453,7 @@ impl<'a> Talk<'a> {
             ended = turn.or(ended);
             self.edited = edited.or(self.edited.take());
             if json {
-                self.screen.result(&raw)?;
+                self.screen.output.stream(&StreamLine::Result(&raw))?;
             }
         }
         if json {
@@ -459,14 +465,20 @@ impl<'a> Talk<'a> {
         }
         self.screen.usage_line()?;
         if let Some(waiting) = self.waiting.take() {
-            self.tell_displaced(daemon, &waiting).await?;
+            self.note_displaced(daemon, &waiting).await?;
         }
         Ok(ended)
     }
 
+    /// The user leaves before the end, also a chat: the next command is typed in a shell.
+    fn leave(&mut self) {
+        self.has_left = true;
+        self.screen.output.in_chat = false;
+    }
+
     /// The problem of a user who does not wait for the end.
     fn left(&mut self) -> Problem {
-        self.has_left = true;
+        self.leave();
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
@@ -482,10 +494,10 @@ impl<'a> Talk<'a> {
 
     /// The problem of a user who leaves before it is known whether the turn runs.
     fn stopped_waiting(&mut self) -> Problem {
-        self.has_left = true;
+        self.leave();
         let id = words::short_id(self.id);
         Problem::new(Exit::Failed, "stopped waiting for the daemon")
-            .hint(format!("see what became of it: sessionctl attach {id}"))
+            .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
     /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
@@ -526,16 +538,19 @@ impl<'a> Talk<'a> {
 
     /// The problem of a turn that did not simply end well.
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
-        let id = words::short_id(self.id);
+        let advice = self.advice();
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
-        let problem = failure::problem_of(turn, &id, is_said, &Clock::here())?;
+        let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
         Some(match self.was_refused {
             true => Problem::new(
                 problem.exit,
                 "the turn was interrupted, and its question was refused",
             )
-            .hint(format!("send the next prompt: sessionctl send {id} 'Continue'")),
+            .hint(format!(
+                "send the next prompt: {}",
+                advice.command(Call::Send("Continue"))
+            )),
             false => problem,
         })
     }
@@ -570,7 +585,7 @@ async fn maybe<F: Future>(awaited: Option<F>) -> F::Output {
 }
 
 /// Whether a turn runs in a conversation of this state.
-pub(super) fn is_running(state: ConversationState) -> bool {
+pub(in crate::cli) fn is_running(state: ConversationState) -> bool {
     matches!(
         state,
         ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling

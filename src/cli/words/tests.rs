@@ -7,9 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use serde_json::json;
 
-use super::{
-    Clock, branch, cause, fork_title, in_chat, left_by_undo, names, path, resumed, short, size, wire,
-};
+use super::{Clock, branch, cause, fork_title, left_by_undo, names, path, resumed, short, size, wire};
 use crate::cli::output::Look;
 
 fn time(text: &str) -> Timestamp {
@@ -40,7 +38,7 @@ fn ages_are_in_the_largest_unit_that_fits() {
 }
 
 #[test]
-fn moments_are_told_on_the_readers_clock() {
+fn moments_are_on_the_readers_clock() {
     let now = time("2026-11-03T12:00:00Z");
     let zone = TimeZone::fixed(Offset::constant(1));
     let table = [
@@ -65,42 +63,42 @@ fn moments_are_told_on_the_readers_clock() {
 }
 
 #[test]
-fn what_was_lost_is_told() {
+fn what_is_missing_is_printed() {
     let table = [
         (
             Via::Resume,
             Fidelity::Full,
             0,
-            "back in session 0123abcd (the agent resumed it), nothing missing",
+            "reopened session 0123abcd (resumed by the agent); nothing is missing",
         ),
         (
             Via::OlderLink,
             Fidelity::Partial,
             2,
-            "back in session 0123abcd (an older state of the history), 2 turns missing",
+            "reopened session 0123abcd (an older state of the history); 2 turns missing",
         ),
         (
             Via::Text,
             Fidelity::Text,
             1,
-            "back in session 0123abcd (a new session that received the history as text): text only, without tool calls, \
-             1 turn missing",
+            "reopened session 0123abcd (a new session with the history as text); text only, without tool calls; 1 turn \
+             missing",
         ),
     ];
     for (via, fidelity, missing_turns, expected) in table {
-        let told = resumed(&Resumed {
+        let printed = resumed(&Resumed {
             upstream_id: "0123abcd-and-more".into(),
             via,
             fidelity,
             missing_turns,
             attempts: Vec::new(),
         });
-        assert_eq!(told, expected);
+        assert_eq!(printed, expected);
     }
 }
 
 #[test]
-fn how_a_branch_was_made_is_told() {
+fn how_a_branch_was_made_is_printed() {
     let table = [
         (
             Some(BranchedVia::Native),
@@ -108,18 +106,18 @@ fn how_a_branch_was_made_is_told() {
         ),
         (
             Some(BranchedVia::Cut),
-            "session 0123abcd (a copy of the transcript up to there)",
+            "session 0123abcd (a copy of the transcript up to the fork point)",
         ),
         (
             Some(BranchedVia::Text),
-            "session 0123abcd (a new session that received the history as text)",
+            "session 0123abcd (a new session with the history as text)",
         ),
         (
             Some(BranchedVia::Fresh),
             "session 0123abcd (a new session without history)",
         ),
         (Some(BranchedVia::Unknown), "session 0123abcd (in an unknown way)"),
-        // A daemon that is older does not tell.
+        // An older daemon does not report it.
         (None, "session 0123abcd"),
     ];
     for (via, expected) in table {
@@ -211,7 +209,7 @@ fn causes_are_words() {
     use bridge_protocol::link::RollCause::{AgentDied, Foreign, Limit};
     assert_eq!(
         [AgentDied, Foreign, Limit].map(cause),
-        ["agent died", "another program", "limit"]
+        ["agent died", "changes by another program", "limit"]
     );
 }
 
@@ -256,50 +254,6 @@ fn a_fork_is_told_from_its_parent_by_its_title() {
         assert_eq!(fork_title(title).as_deref(), fork, "{title}");
     }
     assert_eq!(fork_title(&"x".repeat(4096)), None);
-}
-
-#[test]
-fn a_chat_names_its_own_commands() {
-    let id = "5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d".parse().unwrap();
-    for (shell, chat) in [
-        ("Undo with: sessionctl undo 5d0c2a4e", "Undo with: /undo"),
-        ("sessionctl undo 5d0c2a4e brings it back", "/undo brings it back"),
-        ("x: sessionctl continue 5d0c2a4e", "x: /continue"),
-        (
-            "x: sessionctl continue 5d0c2a4e --at-reset",
-            "x: /continue --at-reset",
-        ),
-        (
-            "x: sessionctl reset 5d0c2a4e, or y: sessionctl fork 5d0c2a4e --at -2",
-            "x: sessionctl reset 5d0c2a4e, or y: /fork -2",
-        ),
-        ("x: sessionctl fork 5d0c2a4e --at cp.a.b", "x: /fork cp.a.b"),
-        (
-            "x: sessionctl answer 5d0c2a4e allow --question i-1; then y: sessionctl attach 5d0c2a4e",
-            "x: /answer allow --question i-1; then y: sessionctl attach 5d0c2a4e",
-        ),
-        (
-            "sessionctl answer 5d0c2a4e allow --question i-1",
-            "/answer allow --question i-1",
-        ),
-        (
-            "sessionctl checkpoints 5d0c2a4e-7f61-4b0a-9c36-1e2f3a4b5c6d lists those there are",
-            "/rewind lists those there are",
-        ),
-        ("next: sessionctl send 5d0c2a4e 'Continue'", "next: Continue"),
-        ("first: sessionctl send 5d0c2a4e 'Hello'", "first: Hello"),
-        (
-            "x: sessionctl send 5d0c2a4e 'Hi'",
-            "x: sessionctl send 5d0c2a4e 'Hi'",
-        ),
-        ("x: sessionctl set 5d0c2a4e mode=plan", "x: /mode plan"),
-        // Another conversation's.
-        ("sessionctl undo 90e2e180", "sessionctl undo 90e2e180"),
-        ("sessionctl ls lists them", "sessionctl ls lists them"),
-        ("nothing", "nothing"),
-    ] {
-        assert_eq!(in_chat(shell, id), chat);
-    }
 }
 
 #[test]

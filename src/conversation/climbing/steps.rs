@@ -213,7 +213,7 @@ impl Climber {
         let (new_id, copy, place, turns) = match copied.await {
             Ok(Ok((new_id, Some(copy), place, turns))) => (new_id, copy, place, turns),
             Ok(Ok((_, None, ..))) => {
-                let why = "its repaired copy would not be whole either".to_owned();
+                let why = "its repaired copy would be incomplete too".to_owned();
                 return Outcome::Failed(StepFailure::Other(why));
             }
             Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),

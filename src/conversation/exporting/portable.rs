@@ -3,14 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use bridge_protocol::conversation::Conversation;
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
-use bridge_protocol::history::HistoryGap;
-use bridge_protocol::link::{LineageEntry, Link};
-use bridge_protocol::raw::RawJson;
-use bridge_protocol::turn::Interrupt;
-use bridge_protocol::{UpstreamId, time};
-use jiff::Timestamp;
+use bridge_protocol::raw::RawMembers;
 use serde::Serialize;
 
 use super::secrets::{named_only, without_values};
@@ -78,7 +72,7 @@ pub(super) fn file(
             target,
             progress,
         };
-        let head = text_of(&Head::of(&portable))?;
+        let head = text_of(&ends(&portable)?.0)?;
         // The two ends are objects of their own; the messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
@@ -90,7 +84,7 @@ pub(super) fn file(
         });
         (portable.turns, portable.gaps) = told?;
         output.write("\n],")?;
-        let tail = text_of(&Tail::of(&portable))?;
+        let tail = text_of(&ends(&portable)?.1)?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
     })
@@ -101,33 +95,6 @@ pub(super) fn file(
         ..Left::default()
     };
     exported(target, left, portable.kept)
-}
-
-/// What a file begins with: the members of [`PortableConversation`] before its messages.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Head<'a> {
-    version: u32,
-    #[serde(serialize_with = "time::write")]
-    exported_at: Timestamp,
-    chain: &'a [Link],
-    lineage: &'a [LineageEntry],
-    conversation: &'a Conversation,
-}
-
-/// What a file ends with: the members behind its messages.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Tail<'a> {
-    turns: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: &'a Option<RawJson>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pending: &'a [Interrupt],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    gaps: &'a [HistoryGap],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    kept: &'a [UpstreamId],
 }
 
 /// Where the file is written, counted.
@@ -141,30 +108,6 @@ struct Output<'a> {
 enum Failure {
     Conversation(ConversationError),
     Trouble(Trouble),
-}
-
-impl<'a> Head<'a> {
-    fn of(portable: &'a PortableConversation) -> Self {
-        Self {
-            version: portable.version,
-            exported_at: portable.exported_at,
-            chain: &portable.chain,
-            lineage: &portable.lineage,
-            conversation: &portable.conversation,
-        }
-    }
-}
-
-impl<'a> Tail<'a> {
-    fn of(portable: &'a PortableConversation) -> Self {
-        Self {
-            turns: portable.turns,
-            usage: &portable.usage,
-            pending: &portable.pending,
-            gaps: &portable.gaps,
-            kept: &portable.kept,
-        }
-    }
 }
 
 impl Output<'_> {
@@ -206,6 +149,13 @@ impl From<Failure> for ConversationError {
             Failure::Trouble(trouble) => trouble.into(),
         }
     }
+}
+
+/// The members of an export before its messages, and those after them.
+fn ends(portable: &PortableConversation) -> Result<(RawMembers, RawMembers), Failure> {
+    let members: RawMembers =
+        serde_json::from_str(&text_of(portable)?).map_err(|_| ConversationError::Lost)?;
+    Ok(members.around("messages"))
 }
 
 fn text_of(value: &impl Serialize) -> Result<String, Failure> {

@@ -44,7 +44,7 @@ impl Placement {
             )),
             (None, false) => Err(ConversationError::invalid(
                 "cwd",
-                "missing the folder that the conversation is to run in: give cwd, or sameFolders: true to use the folders that \
+                "no folder was given for the conversation: give cwd, or sameFolders: true to use the folders that \
                  the bundle names",
             )),
         }

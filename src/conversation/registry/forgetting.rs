@@ -120,7 +120,7 @@ fn named(
     });
     match found.len() {
         0 => Err(ConversationError::NotFound {
-            what: format!("no backups of a session \"{id}\"; sessionctl archive ls lists the backups"),
+            what: format!("no backups of a session \"{id}\""),
         }),
         1 => Ok(found.swap_remove(0)),
         _ => Err(ConversationError::AmbiguousAgents {

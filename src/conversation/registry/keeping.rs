@@ -95,9 +95,7 @@ impl Wanted {
         });
         match found.len() {
             0 => Err(ConversationError::NotFound {
-                what: format!(
-                    "there is no transcript \"{id}\" and no backup of it; sessionctl transcripts lists transcripts"
-                ),
+                what: format!("there is no transcript \"{id}\" and no backup of it"),
             }),
             1 => Ok(found),
             _ => Err(ConversationError::AmbiguousAgents {
@@ -433,7 +431,7 @@ impl Registry {
                 }
             }
             if !is_any_kept {
-                let what = "no backups of it; sessionctl archive ls lists the backups".to_owned();
+                let what = "the conversation has no backups".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
             Ok(answer)

@@ -144,7 +144,7 @@ impl Registry {
                 "the daemon ended before the prompt reached the agent: it can be sent again"
             }
             Arrival::Absent | Arrival::Present => {
-                "the daemon ended while the turn ran, and the agent has the prompt: go on with it rather than send it \
+                "the daemon ended during the turn; the agent has the prompt, so continue it instead of sending it \
                  again"
             }
             // An answered turn did end, so that this failure is removed below.

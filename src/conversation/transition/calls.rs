@@ -148,7 +148,8 @@ impl<R> Model<R> {
         let may_move = self.op.is_none() && matches!(call, Call::Move { .. });
         if self.is_leaving() && !may_move && !ends_something {
             return Some(ConversationError::Busy(
-                "the conversation is on its way to another folder; try again when it is there".to_owned(),
+                "the conversation is being moved to another folder; try again when the move is done"
+                    .to_owned(),
             ));
         }
         (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)

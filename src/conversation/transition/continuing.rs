@@ -120,7 +120,7 @@ impl<R> Model<R> {
         };
         if self.record.cut.is_none() && wanted.text.is_none() && !wanted.line {
             return Err(ConversationError::Conflict(
-                "no turn of this conversation was cut short; give a text to be sent".to_owned(),
+                "no turn was interrupted; pass a prompt as text".to_owned(),
             ));
         }
         Ok(wanted)

@@ -202,7 +202,7 @@ impl<R> Model<R> {
     pub(super) fn refuse_behind_edit(&mut self) {
         for waiting in std::mem::take(&mut self.queue) {
             let error = ConversationError::Conflict(
-                "the edit that it waited behind was not accepted, so that the history is not the one that it was meant for"
+                "the edit queued before this prompt was not accepted, so the history is not the one that the prompt was meant for"
                     .to_owned(),
             );
             self.drop_unsent(waiting, Err(error), None, Vec::new());
@@ -249,10 +249,10 @@ impl<R> Model<R> {
                 self.move_to(destination, true, work, caller);
             }
             None => {
-                let error = ConversationError::Conflict(
-                    "there is nothing to undo: each edit, fork in place, move and reset of the conversation was undone already, or there was none"
-                        .to_owned(),
-                );
+                let error = ConversationError::Conflict(format!(
+                    "nothing to undo in conversation {}",
+                    self.record.id
+                ));
                 self.answer(caller, Err(error));
             }
         }

@@ -262,7 +262,7 @@ impl<R> Model<R> {
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if phase == Some(TurnPhase::Sent) && self.is_editing() {
             let error = ConversationError::AgentUnavailable(format!(
-                "the agent ended before it had accepted the prompt, and the conversation is as it was: {}",
+                "the agent ended before it accepted the prompt; the conversation is unchanged: {}",
                 failure.message
             ));
             self.give_edit_back(&error);

@@ -167,8 +167,7 @@ impl<R> Model<R> {
             return;
         }
         if self.is_leaving() {
-            let why =
-                "the conversation is on its way to another folder; answer this question when it is there";
+            let why = "the conversation is being moved to another folder; answer this question when the move is done";
             let error = ConversationError::Busy(why.to_owned());
             self.answer(caller, Err(error));
             return;

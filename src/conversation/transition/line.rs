@@ -28,9 +28,9 @@ impl<R> Model<R> {
         let refusal = match on_busy {
             OnBusy::Fail => "a turn is running; wait for its end, cancel it, or queue the prompt".to_owned(),
             OnBusy::Queue if others >= self.rules.prompt_queue => match self.held().count() {
-                0 => format!("{others} prompts wait already; wait for some of them to end"),
+                0 => format!("{others} prompts are queued already; wait until some of them have run"),
                 held => format!(
-                    "{others} prompts wait already, {held} of them since the daemon ended; wait, continue them with \
+                    "{others} prompts are queued already, {held} of them held since the daemon ended; wait, continue them with \
                      sessionctl continue {}, or cancel them",
                     self.record.id
                 ),

@@ -57,13 +57,18 @@ fn bridge(error: &ConversationError) -> BridgeError {
             made(ErrorKind::AgentError).with_raw("upstream", upstream)
         }
         ConversationError::SettingRefused {
-            upstream, offered, ..
+            setting,
+            upstream,
+            offered,
+            ..
         } => {
             let upstream = upstream.clone().unwrap_or_default();
-            let told = made(ErrorKind::AgentError).with_raw("upstream", upstream);
+            let refused = made(ErrorKind::AgentError)
+                .with_raw("upstream", upstream)
+                .with("setting", setting.as_str());
             match RawJson::from_value(offered) {
-                Ok(offered) => told.with_raw("session", offered),
-                Err(_) => told,
+                Ok(offered) => refused.with_raw("session", offered),
+                Err(_) => refused,
             }
         }
         ConversationError::Passing { upstream, limit, .. } => {

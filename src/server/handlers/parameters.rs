@@ -46,11 +46,8 @@ pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
         let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
         let known = parameter_names::<M>();
         let given: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(text).unwrap_or_default();
-        if let Some(unknown) = given
-            .keys()
-            .find(|name| !known.iter().any(|known| known == *name))
-        {
-            let hint = match nearest(unknown, &known) {
+        if let Some(unknown) = given.keys().find(|name| !known.contains(&name.as_ref())) {
+            let hint = match nearest(unknown, known) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None if known.is_empty() => "it takes no parameters".to_owned(),
                 None => format!("it takes {}", known.join(", ")),
@@ -106,10 +103,11 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
 }
 
 /// The known name that a misspelled one is most like.
-fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
+fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
     let best = known
         .iter()
+        .copied()
         .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
     (alike(best) >= ALIKE).then_some(best)
 }
@@ -188,7 +186,7 @@ pub(super) fn history_part(
 ) -> Result<(Part, usize), ConversationError> {
     let part = match (cursor, last) {
         (Some(_), Some(_)) => {
-            let why = "cursor and last exclude each other: last begins at the end";
+            let why = "cursor and last cannot be combined, because last begins at the end";
             return Err(ConversationError::invalid("last", why));
         }
         (Some(cursor), None) => Part::At(cursor),
@@ -196,7 +194,7 @@ pub(super) fn history_part(
         // Only the page has a limit then.
         (None, Some(last @ 1..)) if limit.is_some() => Part::Newest(last as usize),
         (None, Some(last)) => {
-            let hint = ", or have a limit beside it";
+            let hint = " unless limit is given too";
             return Ok((Part::Last, within("last", last, LINEAGE_LIMITS.1, hint)?));
         }
     };

@@ -191,7 +191,7 @@ fn told_unsure(unsure: &[String]) -> Option<String> {
     let names = listed(unsure);
     (!unsure.is_empty()).then(|| {
         format!(
-            "more files may be named in records with more calls and results than are looked at, and those do not go along: \
+            "some records have too many calls and results to look for the files that they name; files named only there are missing: \
              {names}"
         )
     })

@@ -135,7 +135,7 @@ impl Lineage {
 /// Why a history goes back no further.
 #[derive(Debug, thiserror::Error)]
 enum Obstacle {
-    #[error("it continues itself, in a circle")]
+    #[error("it continues itself in a loop")]
     Circle,
     #[error("its history begins in more than {LINEAGE_LIMIT} files")]
     TooMany,

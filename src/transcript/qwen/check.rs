@@ -161,7 +161,7 @@ impl Checker {
             };
             let what = match is_missing {
                 true => format!("the parent {parent} is missing"),
-                false => format!("the parents lead in a circle through {parent}"),
+                false => format!("the parents form a loop through {parent}"),
             };
             self.findings.add(
                 self.line_of(position),

@@ -180,11 +180,11 @@ mod tests {
             ),
         ];
         for (data, what, next) in table {
-            let told = other(7, Path::new(data));
-            assert!(told.message.contains(what), "{told:?}");
-            assert!(told.next_step.as_deref().unwrap().starts_with(next), "{told:?}");
-            let folder = told.data.get("folder").and_then(serde_json::Value::as_str);
-            assert_eq!(folder, Some(data), "{told:?}");
+            let found = other(7, Path::new(data));
+            assert!(found.message.contains(what), "{found:?}");
+            assert!(found.next_step.as_deref().unwrap().starts_with(next), "{found:?}");
+            let folder = found.data.get("folder").and_then(serde_json::Value::as_str);
+            assert_eq!(folder, Some(data), "{found:?}");
         }
     }
 }

@@ -40,9 +40,9 @@ fn asked(tool_call: Value) -> Vec<String> {
 /// A user who answers with a word sees what it means before.
 #[test]
 fn what_holds_for_later_questions_too_is_shown_in_the_words_of_the_agent() {
-    let told = super::lines(&permission(json!({})), "/home/u/src", &[]);
+    let shown = super::lines(&permission(json!({})), "/home/u/src", &[]);
     assert_eq!(
-        told.last().map(String::as_str),
+        shown.last().map(String::as_str),
         Some("  always means: Yes, and don't ask again for rm")
     );
 }
@@ -53,7 +53,7 @@ fn an_option_is_one_word_in_the_command_that_answers() {
     let options = json!([{"optionId": "go; rm -r x\u{1b}[2J", "name": "Go", "kind": "other"}]);
     let asked = interrupt(None, Some(options), json!({}));
     assert_eq!(
-        command("5d0c2a4e", &asked),
+        command(&Advice::new("5d0c2a4e", false), &asked),
         "answer it: sessionctl answer 5d0c2a4e 'go; rm -r x[2J' --question int-1"
     );
 }
@@ -160,7 +160,7 @@ fn a_file_that_cannot_be_shown_is_not_taken_for_a_new_one() {
 
 /// A user sees all of a change before allowing it.
 #[test]
-fn what_allows_is_told_from_what_refuses() {
+fn what_allows_is_distinguished_from_what_refuses() {
     let text: String = (0..100).map(|line| format!("{line}\n")).collect();
     let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
     let asked = permission(call);
@@ -311,12 +311,15 @@ fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
 #[test]
 fn the_command_that_answers_can_be_pasted() {
     assert_eq!(
-        command("5d0c2a4e", &permission(json!({"title": "x"}))),
+        command(
+            &Advice::new("5d0c2a4e", false),
+            &permission(json!({"title": "x"}))
+        ),
         "answer it (allow, always, deny, allow-2): sessionctl answer 5d0c2a4e allow --question int-1"
     );
     let free = interrupt(None, None, json!({"message": "Which branch?"}));
     assert_eq!(
-        command("5d0c2a4e", &free),
+        command(&Advice::new("5d0c2a4e", false), &free),
         "answer it: sessionctl answer 5d0c2a4e '{\"action\":\"decline\"}' --question int-1"
     );
 }

@@ -24,7 +24,7 @@ const SHOWN_MESSAGES: u32 = 200;
 
 impl Talk<'_> {
     /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
-    pub(super) async fn tell_displaced(&mut self, daemon: &Daemon, waiting: &Conversation) -> Outcome {
+    pub(super) async fn note_displaced(&mut self, daemon: &Daemon, waiting: &Conversation) -> Outcome {
         // What cannot be read now can be seen later.
         let Ok(now) = daemon.call(method::GetConversation::of(self.id)).await else {
             return Ok(());
@@ -39,7 +39,7 @@ impl Talk<'_> {
                 format!("the interrupted turn will not be continued at {at}: this prompt was answered first")
             }
             (true, None) => {
-                "the interrupted turn cannot be continued any more: this prompt was answered first".to_owned()
+                "the interrupted turn can no longer be continued: this prompt was answered first".to_owned()
             }
             (false, Some(at)) => {
                 format!(

@@ -4,14 +4,20 @@
 
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
+use crate::cli::advice::{Advice, Call};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::Problem;
 use crate::cli::words::{self, Clock};
 
-/// The problem of a turn of this conversation, unless it ended well. `is_said` tells whether the answer ended with the words of
+/// The problem of a turn of this conversation, unless it ended well. `is_said`: whether the answer ended with the words of
 /// a failure.
-pub(super) fn problem_of(turn: &TurnResult, id: &str, is_said: bool, clock: &Clock) -> Option<Problem> {
+pub(super) fn problem_of(
+    turn: &TurnResult,
+    advice: &Advice,
+    is_said: bool,
+    clock: &Clock,
+) -> Option<Problem> {
     let exit = Exit::of_turn(turn);
     let Some(failure) = &turn.failure else {
         let message = match &turn.stop_reason {
@@ -37,30 +43,33 @@ pub(super) fn problem_of(turn: &TurnResult, id: &str, is_said: bool, clock: &Clo
         message.push_str(&format!("; the limit resets at {}", clock.moment(at)));
     }
     let problem = Problem::new(exit, message);
+    let continuing = |options| advice.command(Call::Continue(options));
     if let Some(continuation) = &turn.continuation {
         let at = clock.moment(continuation.at);
         return Some(problem.hint(format!(
-            "continues at {at}; cancel with: sessionctl continue {id} --cancel"
+            "continues at {at}; cancel with: {}",
+            continuing("--cancel")
         )));
     }
     let hint = match failure.kind {
         FailureKind::RateLimited => {
-            format!("nothing is lost; continue at the reset with: sessionctl continue {id} --at-reset")
+            let reset = continuing("--at-reset");
+            format!("nothing is lost; continue at the reset with: {reset}")
         }
         FailureKind::AuthRequired => {
-            format!("sign in with the agent's own program, then: sessionctl continue {id}")
+            format!("sign in with the agent's own program, then: {}", continuing(""))
         }
         FailureKind::AgentDied | FailureKind::DaemonRestarted => {
             format!(
-                "the history keeps what the agent has saved, which may not be all of its last words; continue with: sessionctl continue {id}"
+                "the history has what the agent saved, which may lack the end of its answer; continue with: {}",
+                continuing("")
             )
         }
         FailureKind::ContextOverflow => {
-            format!(
-                "start a new chat with: sessionctl reset {id}, or branch earlier with: sessionctl fork {id} --at -2"
-            )
+            let (id, fork) = (&advice.conversation, advice.command(Call::Fork("-2")));
+            format!("start a new chat with: sessionctl reset {id}, or branch earlier with: {fork}")
         }
-        _ if failure.retryable => format!("continue in a moment with: sessionctl continue {id}"),
+        _ if failure.retryable => format!("continue in a moment with: {}", continuing("")),
         _ => return Some(problem),
     };
     Some(problem.hint(hint))
@@ -89,7 +98,8 @@ mod tests {
             now: "2026-11-03T12:00:00Z".parse().unwrap(),
             zone: jiff::tz::TimeZone::UTC,
         };
-        problem_of(&turn(stop_reason, failure), "5d0c2a4e", false, &clock)
+        let advice = Advice::new("5d0c2a4e", false);
+        problem_of(&turn(stop_reason, failure), &advice, false, &clock)
     }
 
     #[test]
@@ -136,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_good_end_is_no_problem_and_a_cut_answer_is() {
-        assert_eq!(problem(StopReason::EndTurn, None), None);
+        assert!(problem(StopReason::EndTurn, None).is_none());
         assert_eq!(problem(StopReason::MaxTokens, None).unwrap().exit.code(), 1);
     }
 }

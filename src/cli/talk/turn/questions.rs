@@ -9,6 +9,7 @@ use bridge_protocol::{ErrorKind, InterruptId};
 use serde_json::json;
 
 use super::{OnQuestion, Talk};
+use crate::cli::advice::Call;
 use crate::cli::commands::Pager;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, one_line};
@@ -117,7 +118,7 @@ impl Talk<'_> {
             return Ok(());
         };
         if typed == LEAVES {
-            self.has_left = true;
+            self.leave();
             return Err(self.stays_open(Exit::Asked));
         }
         let question = &asked.question;
@@ -169,9 +170,9 @@ impl Talk<'_> {
 
     /// The problem of a user who leaves the question open.
     pub(super) fn stays_open(&self, exit: Exit) -> Problem {
-        let id = words::short_id(self.id);
+        let answer = self.advice().command(Call::Answer(""));
         Problem::new(exit, "the question is still open; nothing was answered")
-            .hint(format!("have it asked again: sessionctl answer {id}"))
+            .hint(format!("answer it later: {answer}"))
     }
 
     /// Shows text in the pager, and asks again after it.
@@ -194,7 +195,7 @@ impl Talk<'_> {
     pub(in crate::cli::talk) fn unanswered(&self, interrupt: &Interrupt) -> Problem {
         let (id, how) = (words::short_id(self.id), self.how_to_answer(interrupt));
         let subject = question::subject(interrupt);
-        let message = format!("the agent asks, and its question was left open: {subject}");
+        let message = format!("the agent waits for an answer: {subject}");
         Problem::new(Exit::Asked, message)
             .hint(format!("{how}; then follow the turn: sessionctl attach {id}"))
             .details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
@@ -240,7 +241,7 @@ impl Talk<'_> {
     }
 
     pub(super) fn how_to_answer(&self, interrupt: &Interrupt) -> String {
-        question::command(&words::short_id(self.id), interrupt)
+        question::command(&self.advice(), interrupt)
     }
 
     /// A question is no longer open.

@@ -285,7 +285,7 @@ impl Planned {
                 | ConversationError::UnknownAgent { .. }),
             ) => {
                 self.left_out
-                    .push(format!("conversation {} stays: {error}", record.id));
+                    .push(format!("conversation {} was not moved: {error}", record.id));
                 Ok(())
             }
             Err(error) => Err(of_conversation(record.id, error)),
@@ -304,7 +304,7 @@ impl Planned {
                 // What one session borrows from another goes once.
                 Some(from) if *from == step.from => {}
                 Some(from) => self.left_out.push(format!(
-                    "{} would go where {} goes, and stays",
+                    "{} was not moved, because {} moves to the same place",
                     step.from.display(),
                     from.display()
                 )),
