@@ -363,21 +363,25 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Waits until the scheduled continuation has begun. `whole` waits for its end.
+    /// Waits until the scheduled continuation has ended.
     async fn continues(&mut self) -> Outcome {
         let daemon = self.connect().await?;
-        let begun = async {
+        let ended = async {
             let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
             loop {
                 match follower.next().await?.envelope.event {
-                    Event::Snapshot { conversation, .. } if conversation.continuation.is_none() => break,
-                    Event::PromptAccepted { .. } => break,
+                    Event::Snapshot {
+                        conversation,
+                        running: None,
+                        ..
+                    } if conversation.continuation.is_none() => break,
+                    Event::TurnEnded { .. } => break,
                     _ => {}
                 }
             }
             Outcome::Ok(())
         };
-        within_limit(begun).await??;
+        within_limit(ended).await??;
         self.history.prompts.push(AUTOMATIC.to_owned());
         self.check(true, "it continues without a command")
     }
@@ -428,8 +432,7 @@ impl<'a> Play<'a> {
             user: String,
         }
         let id = self.id.clone();
-        // The continuation may still be running.
-        let answer = self.run(&["send", &id, RECALL, "--queue"], Exit::Done).await?;
+        let answer = self.run(&["send", &id, RECALL], Exit::Done).await?;
         let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
             let what = format!("the agent's recall is not what it should be: {error}: {answer}");
             Problem::new(Exit::Failed, what)

@@ -37,6 +37,7 @@ use super::closed_sessions::ClosedSessions;
 use super::effect::{Call, Deadline, Effects, Found, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
+use super::folder::usable_folder;
 use super::growth::Growth;
 use super::resource::Resource;
 use super::services::{Services, chain_text, now};
@@ -148,6 +149,25 @@ impl Job {
     }
 }
 
+/// A call while the folder that it names is looked at, which may not respond. Calls behind it wait.
+struct Looking {
+    call: Box<Call>,
+    request: Option<Request>,
+    reply: Reply,
+    found: Pin<Box<dyn Future<Output = Result<String, ConversationError>> + Send>>,
+}
+
+impl Looking {
+    /// The call as it came.
+    fn stopped(self) -> Message {
+        Message::Call {
+            call: self.call,
+            request: self.request,
+            reply: self.reply,
+        }
+    }
+}
+
 /// The result of a job.
 struct JobDone {
     number: u64,
@@ -170,6 +190,8 @@ pub struct Actor {
     model: Model<Reply>,
     stream: Stream,
     mailbox: mpsc::Receiver<Message>,
+    /// The call that is next, while the folder that it names is looked at.
+    looking: Option<Looking>,
     published: watch::Sender<Arc<Conversation>>,
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
@@ -221,6 +243,7 @@ pub struct ActorParts {
 enum Woken {
     Stop,
     Message(Option<Message>),
+    Looked(Result<String, ConversationError>),
     Written(Box<Input<Reply>>),
     Job(JobDone),
     Closed(JobDone),
@@ -250,6 +273,7 @@ impl Actor {
             model,
             stream,
             mailbox,
+            looking: None,
             published,
             stop,
             stop_grace_ms,
@@ -299,7 +323,7 @@ impl Actor {
             };
         }
         self.mailbox.close();
-        let mut unread = Vec::new();
+        let mut unread: Vec<Message> = self.looking.take().map(Looking::stopped).into_iter().collect();
         while let Ok(message) = self.mailbox.try_recv() {
             unread.push(message);
         }
@@ -313,13 +337,14 @@ impl Actor {
         while !self.is_over {
             let lapse = self.place.as_ref().map(Place::lapses_at);
             let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(lapse).min();
-            let may_rest = self.session.is_none() && !self.works();
+            let may_rest = self.session.is_none() && !self.works() && self.looking.is_none();
             let stopping = self.model.stopping;
             let leaving = self.leaving();
             let woken = tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if !stopping => Woken::Stop,
-                message = self.mailbox.recv() => Woken::Message(message),
+                found = look(&mut self.looking), if self.looking.is_some() => Woken::Looked(found),
+                message = self.mailbox.recv(), if self.looking.is_none() => Woken::Message(message),
                 Some(written) = self.writes.next(), if !self.writes.is_empty() => Woken::Written(written),
                 done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
                 done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
@@ -332,6 +357,7 @@ impl Actor {
             match woken {
                 Woken::Stop => self.stop(),
                 Woken::Message(Some(message)) => self.message(message),
+                Woken::Looked(found) => self.looked(found),
                 // The registry was dropped, so that no call can arrive any more.
                 Woken::Message(None) if self.model.is_at_rest() => break,
                 Woken::Message(None) => self.stop(),
@@ -466,7 +492,11 @@ impl Actor {
             self.input(Input::AgentRetired);
         }
         match message {
-            Message::Call { call, request, reply } => {
+            Message::Call {
+                mut call,
+                request,
+                reply,
+            } => {
                 let kept = request
                     .as_ref()
                     .map(|request| self.services.store.request(Some(self.model.id()), &request.id));
@@ -479,6 +509,22 @@ impl Actor {
                         return;
                     }
                 };
+                if kept.is_none()
+                    && let Some(folder) = call.folder().cloned()
+                {
+                    let services = Arc::clone(&self.services);
+                    let found = async move {
+                        let usable = |folder: &str| usable_folder("cwd", folder);
+                        services.look_at(&folder, usable).await
+                    };
+                    self.looking = Some(Looking {
+                        call,
+                        request,
+                        reply,
+                        found: Box::pin(found),
+                    });
+                    return;
+                }
                 self.input(Input::Call {
                     call: *call,
                     request,
@@ -512,6 +558,34 @@ impl Actor {
                 self.input(Input::HandedOver(opened));
                 self.made = earlier;
             }
+        }
+    }
+
+    /// The folder that the next call names was looked at.
+    fn looked(&mut self, found: Result<String, ConversationError>) {
+        let Some(Looking {
+            mut call,
+            request,
+            reply,
+            ..
+        }) = self.looking.take()
+        else {
+            return;
+        };
+        match found {
+            Ok(folder) => {
+                if let Some(named) = call.folder() {
+                    *named = folder;
+                }
+                self.input(Input::Call {
+                    call: *call,
+                    request,
+                    kept: None,
+                    reply,
+                });
+            }
+            // A caller that is gone needs no answer.
+            Err(error) => drop(reply.send(Err(error))),
         }
     }
 
@@ -556,6 +630,14 @@ fn has_untold(before: &Conversation, now: &Conversation) -> bool {
         || before.queue != now.queue
         || before.continuation != now.continuation
         || before.cut_short != now.cut_short
+}
+
+/// Looks at the folder that a call names.
+async fn look(looking: &mut Option<Looking>) -> Result<String, ConversationError> {
+    match looking {
+        Some(looking) => (&mut looking.found).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Runs the job in its place. A job that panics is removed.

@@ -84,7 +84,7 @@ pub(super) async fn branch(
     mut request: BranchRequest,
 ) -> Result<(Branched, Resource), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
-    check_folder(&request.cwd)?;
+    services.look_at(&request.cwd, check_folder).await?;
     lost::before_branch(&services, &entry, &request).await?;
     let Some(place) = place(&services, &entry, &request).await? else {
         refuse_too_little(&services, &entry, &request).await?;

@@ -80,7 +80,7 @@ pub async fn climb(
         closed,
     } = request;
     let entry = services.agent(&record.agent)?;
-    check_folder(&record.cwd)?;
+    services.look_at(&record.cwd, check_folder).await?;
     let key = match apart {
         true => entry.pool_key().apart(&record.id),
         false => entry.pool_key(),

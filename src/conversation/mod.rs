@@ -34,6 +34,7 @@ mod moving;
 pub mod naming;
 pub mod old_bytes;
 mod page;
+pub mod readings;
 pub mod recovery;
 pub mod registry;
 mod repairing;

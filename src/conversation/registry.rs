@@ -14,7 +14,6 @@ mod last_life;
 mod looking;
 mod moving;
 mod reading;
-mod readings;
 mod repairing;
 mod repeats;
 mod resolving;
@@ -49,7 +48,7 @@ use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, Fork};
 use super::error::ConversationError;
 use super::events::Subscriber;
-use super::folder::usable_folder;
+use super::folder::{usable_folder, wanted_folder};
 use super::last_used::LastUsed;
 use super::lost_parts;
 use super::naming::{check_namespace, check_setting_name, check_title};
@@ -58,11 +57,9 @@ use super::state::{Model, Rules, view_of_record};
 
 pub use filter::Filter;
 pub use keeping::Target;
-use readings::Readings;
 use repeats::Underway;
 use transcripts::Shelves;
 pub use transcripts::TranscriptFilter;
-pub use trees::tree;
 use watching::Saving;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
@@ -88,7 +85,6 @@ pub struct Registry {
     /// Reports about transcripts that wait until the change is on disk.
     saving: Arc<Saving>,
     /// The calls for which transcripts are read.
-    readings: Readings,
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
     /// Held by a move of a folder.
@@ -135,7 +131,6 @@ impl Registry {
             shelves: Arc::default(),
             unwatched: Mutex::default(),
             saving: Arc::default(),
-            readings: Readings::default(),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
@@ -216,6 +211,8 @@ impl Registry {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
+        // Before the turn: nobody else waits for a folder that does not respond.
+        let cwd = self.usable_folder(&new.cwd).await;
         // One keyed call at a time: the same key in two calls at once makes one conversation.
         let _turn = match &request {
             Some(_) => Some(self.creating.lock().await),
@@ -229,7 +226,7 @@ impl Registry {
         }
         let agent = new.agent.unwrap_or_else(|| self.services.catalog.default_agent());
         self.services.agent(&agent)?;
-        let cwd = usable_folder("cwd", &new.cwd)?;
+        let cwd = cwd?;
         check_settings(&new.settings)?;
         check_title(&new.title)?;
         check_namespace(&new.namespace)?;
@@ -258,6 +255,24 @@ impl Registry {
         self.services.store.commit(change).await?;
         self.services.announce_new(view);
         Ok(answer)
+    }
+
+    /// The form in which the folder of this parameter `cwd` is stored.
+    ///
+    /// # Errors
+    /// As [`usable_folder`] and [`Services::look_at`].
+    async fn usable_folder(&self, cwd: &str) -> Result<String, ConversationError> {
+        self.services.look_at(cwd, |cwd| usable_folder("cwd", cwd)).await
+    }
+
+    /// The form in which conversations of the folder of this parameter `cwd` are looked up.
+    ///
+    /// # Errors
+    /// As [`wanted_folder`] and [`Services::look_at`].
+    pub async fn wanted_folder(&self, cwd: Option<&str>) -> Result<Option<String>, ConversationError> {
+        let Some(cwd) = cwd else { return Ok(None) };
+        let wanted = self.services.look_at(cwd, |cwd| wanted_folder("cwd", cwd));
+        wanted.await.map(Some)
     }
 
     /// The conversation that an earlier call with this key made and did not open.

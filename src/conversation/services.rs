@@ -25,10 +25,11 @@ use super::events::Hub;
 use super::growth::TurnEnds;
 use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
+use super::readings::{Pace, Readings};
 use super::state::Rules;
 use super::uncommitted_copies::CopyPlans;
 use super::wakings::Wakings;
-use super::work::Works;
+use super::work::{Progress, Works};
 
 /// The rest of the daemon, as a conversation sees it.
 pub struct Services {
@@ -62,6 +63,8 @@ pub struct Services {
     pub keeper: Keeper,
     /// Calls that take long because of the files that they read or write.
     pub works: Arc<Works>,
+    /// Who may read now, of each folder.
+    pub readings: Readings,
 }
 
 impl Services {
@@ -89,6 +92,26 @@ impl Services {
     /// A session of an agent whose folder is `root`, which runs in the folder `cwd`.
     pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
         self.home(root).session(Some(cwd), id.as_str())
+    }
+
+    /// Looks at a folder of a user on a thread that may block.
+    ///
+    /// # Errors
+    /// Those of the look; a failure that may pass if the folder does not respond.
+    pub async fn look_at<T: Send + 'static>(
+        &self,
+        folder: &str,
+        look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let place = self.readings.place(Some(folder.into()), Pace::Quick);
+        let progress = Arc::new(Progress::default());
+        let turn = place.turn(Arc::clone(&progress)).await?;
+        let folder = folder.to_owned();
+        let looking = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            look(&folder)
+        });
+        place.unless_stalled(&progress, async { looking.await? }).await
     }
 
     /// The agent of this name.

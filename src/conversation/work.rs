@@ -21,7 +21,7 @@ pub struct Works {
 }
 
 /// How far one call has come. Counted by the thread that works for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Progress {
     method: &'static str,
     conversation: Option<ConversationId>,

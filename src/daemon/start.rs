@@ -31,6 +31,7 @@ use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
 use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
+use crate::conversation::readings::Readings;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::set_aside;
@@ -144,6 +145,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         wakings: Wakings::new(config.limits.continuations),
         keeper: Keeper::new(paths.data.join(names::KEPT), keep_rules(config, arguments)),
         works: Arc::default(),
+        readings: Readings::default(),
     });
     let registry = Registry::new(services);
     registry.end_last_life().await.map_err(StartError::PreviousRun)?;

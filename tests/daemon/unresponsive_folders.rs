@@ -240,3 +240,68 @@ async fn a_stop_waits_for_no_call_that_waits_for_a_folder() {
         assert!(daemon.ended().await.success(), "{method}");
     }
 }
+
+/// A project that does not answer: what needs it is refused in time, each call keeps its place, and nothing else waits.
+#[tokio::test]
+async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
+    let home = Home::new();
+    let far = home.folder_named("far");
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let near = app.begun(&home.project(), &["one"]).await;
+    let branched = app.begun(&home.project(), &["one"]).await;
+    let moved = app.begun(&home.project(), &["one"]).await;
+    let there = app.begun(&far, &["one"]).await;
+    app.close(there).await;
+    let mount = Mount::over(&daemon, Path::new(&far));
+
+    let mut waiting = Vec::new();
+    let calls = [
+        (
+            "conversation/prompt",
+            json!({"conversationId": there, "prompt": "two"}),
+        ),
+        ("conversation/new", json!({"cwd": format!("{far}/new")})),
+        (
+            "conversation/adopt",
+            json!({"upstreamId": "none", "cwd": format!("{far}/adopted")}),
+        ),
+        ("conversation/list", json!({"cwd": format!("{far}/x/../listed")})),
+        (
+            "conversation/fork",
+            json!({"conversationId": branched, "cwd": format!("{far}/fork")}),
+        ),
+        (
+            "conversation/move",
+            json!({"conversationId": moved, "cwd": format!("{far}/moved")}),
+        ),
+        (
+            "transcript/move",
+            json!({"from": home.project(), "to": format!("{far}/tree")}),
+        ),
+    ];
+    for (method, params) in calls {
+        let mut raw = daemon.raw().await;
+        let id = raw.send(method, params).await;
+        waiting.push((method, raw, id));
+    }
+    // Behind a call that waits, in the same conversation.
+    let mut behind = daemon.raw().await;
+    let title = json!({"conversationId": branched, "title": "later"});
+    let titled = behind.send("conversation/update", title).await;
+    assert_eq!(app.send(near, "two").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.remembered(near).await, ["one", "two"]);
+
+    let refusal = Refusal(1015, "storeFailed", true);
+    for (method, raw, id) in &mut waiting {
+        let answer = raw.answer(*id).await;
+        assert!(answer.to_string().contains(&far), "{method}: {answer}");
+        refusal.check(&answer, method);
+    }
+    let titled = behind.answer(titled).await;
+    assert_eq!(titled["result"]["conversation"]["title"], "later", "{titled}");
+    mount.fail();
+    unmount(&daemon, Path::new(&far));
+    assert_eq!(app.send(there, "two").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.remembered(there).await, ["one", "two"]);
+}

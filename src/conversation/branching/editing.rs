@@ -58,7 +58,7 @@ pub(in crate::conversation) async fn edit(
     request: EditRequest,
 ) -> Result<(Edited, UpstreamSession), ConversationError> {
     let entry = services.agent(&request.record.agent)?;
-    check_folder(&request.record.cwd)?;
+    services.look_at(&request.record.cwd, check_folder).await?;
     lost::before_edit(&services, &entry, &request).await?;
     let (record, at) = (request.record.clone(), request.at.clone());
     let left = blocking(&services, &entry, &request.progress, move |services, entry| {

@@ -95,7 +95,7 @@ pub enum Call {
     },
     /// Run in another folder.
     Move {
-        /// Which, already checked.
+        /// Which.
         destination: Destination,
         /// Whether it takes an earlier move back.
         undoes: bool,
@@ -133,4 +133,18 @@ pub enum Call {
         /// Whether the transcripts go too.
         transcripts: TranscriptsOnDelete,
     },
+}
+
+impl Call {
+    /// The folder that it names and that was not looked at yet.
+    pub fn folder(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Fork(fork) => fork.cwd.as_mut(),
+            Self::Move {
+                destination: Destination::Folder(folder),
+                ..
+            } => Some(folder),
+            _ => None,
+        }
+    }
 }

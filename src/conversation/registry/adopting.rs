@@ -17,7 +17,7 @@ use super::super::answer::{Answer, Request};
 use super::super::checking::{check_answer, check_kept, read_root};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
-use super::super::folder::{usable_folder, usable_recorded};
+use super::super::folder::usable_recorded;
 use super::super::keeping::in_place_of_lost;
 use super::super::naming::{check_title, shortened_title};
 use super::super::services::{Services, chain_text, now};
@@ -101,8 +101,10 @@ impl Registry {
         if let Some(holder) = self.holder(&adoption)? {
             return self.adopted_before(holder, &adoption.upstream_id).await;
         }
-        let given = adoption.cwd.as_deref();
-        let given = given.map(|cwd| usable_folder("cwd", cwd)).transpose()?;
+        let given = match &adoption.cwd {
+            Some(cwd) => Some(self.usable_folder(cwd).await?),
+            None => None,
+        };
         let id = adoption.upstream_id.clone();
         let services = Arc::clone(&self.services);
         let read = move || {

@@ -15,11 +15,11 @@ use super::super::answer::{Answer, Request};
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Imported};
+use super::super::readings::Pace;
 use super::super::services::{Services, now};
 use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
-use super::readings::Pace;
 use crate::store::ConversationRecord;
 use crate::transcript::meter::metered;
 
@@ -69,7 +69,7 @@ impl Registry {
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
-        let place = is_answer.then(|| self.readings.place(self.folder_of(id), Pace::Quick));
+        let place = is_answer.then(|| self.services.readings.place(self.folder_of(id), Pace::Quick));
         let (reading, carrying) = match &place {
             Some(place) => (Some(place.turn(begun.progress()).await?), None),
             None => (None, Some(Arc::clone(&self.carrying).acquire_owned().await)),

@@ -9,13 +9,14 @@ use super::super::answer::{Answer, Request};
 use super::super::destination::Destination;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
+use super::super::folder::usable_folder;
 use super::super::moving;
 use super::super::work::Progress;
 use super::Registry;
 use crate::transcript::moving::SharedNeighbours;
 
 impl Registry {
-    /// Moves a conversation to another folder, which was checked. The move continues if the caller disconnects.
+    /// Moves a conversation to another folder. The move continues if the caller disconnects.
     ///
     /// # Errors
     /// When something else has to end first, something lies where it goes, or it cannot be written.
@@ -81,6 +82,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         begun
             .reading(move || {
+                let cwd = usable_folder("cwd", &cwd)?;
                 moving::dry_run(
                     &services,
                     &record,

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::error::ConversationError;
 use super::super::history::{History, Part, Reach};
+use super::super::readings::{Pace, Place};
 use super::super::services::Services;
 use super::super::work::Begun;
 use super::Registry;
-use super::readings::{Pace, Place};
 use crate::transcript::checkpoint::CheckpointRef;
 
 impl Registry {
@@ -85,7 +85,7 @@ impl Registry {
     /// left, not with it, so the turn is over when the reading is.
     ///
     /// # Errors
-    /// As [`Begun::reading`](super::super::work::Begun::reading) and [`Place::unless_stalled`](super::readings::Place).
+    /// As [`Begun::reading`](super::super::work::Begun::reading) and [`Place::unless_stalled`].
     pub(super) async fn reading<T: Send + 'static>(
         &self,
         method: &'static str,
@@ -94,7 +94,7 @@ impl Registry {
     ) -> Result<T, ConversationError> {
         let folder = conversation.and_then(|id| self.folder_of(id));
         self.reading_from(
-            self.readings.place(folder, Pace::Long),
+            self.services.readings.place(folder, Pace::Long),
             method,
             conversation,
             read,
@@ -114,7 +114,7 @@ impl Registry {
         change: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         let begun = self.services.works.begin(method, None, CancellationToken::new());
-        let place = self.readings.place(None, Pace::Long);
+        let place = self.services.readings.place(None, Pace::Long);
         let change = with_turn(&place, &begun, change).await?;
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
@@ -131,7 +131,7 @@ impl Registry {
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         self.reading_from(
-            self.readings.place(folder, Pace::Quick),
+            self.services.readings.place(folder, Pace::Quick),
             method,
             conversation,
             read,

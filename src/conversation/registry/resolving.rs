@@ -6,7 +6,6 @@ use bridge_protocol::{ConversationId, ConversationRef};
 use super::Registry;
 use super::filter::Filter;
 use crate::conversation::error::{Candidate, ConversationError};
-use crate::conversation::folder::wanted_folder;
 use crate::conversation::services::now;
 use crate::store::RecentCursor;
 
@@ -19,7 +18,7 @@ impl Registry {
     /// # Errors
     /// When there is none, several match, or it was deleted.
     pub async fn named(&self, name: &str, cwd: Option<&str>) -> Result<Conversation, ConversationError> {
-        let cwd = cwd.map(|cwd| wanted_folder("cwd", cwd)).transpose()?;
+        let cwd = self.wanted_folder(cwd).await?;
         let id = match (name.trim(), &cwd) {
             (".", Some(cwd)) => self.last_in(cwd).await?,
             (".", None) => {

@@ -51,11 +51,8 @@ enum Wanted {
     Back(Uuid),
 }
 
-/// The move of the folder `from` to the folder `to`, which is there.
-///
-/// # Errors
-/// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant.
-pub fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
+/// As [`Registry::tree_of`]. Blocks.
+fn tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let (from, to) = (wanted_folder("from", from)?, usable_folder("to", to)?);
     let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
     let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
@@ -118,6 +115,15 @@ fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
 }
 
 impl Registry {
+    /// The move of the folder `from` to the folder `to`, which is there.
+    ///
+    /// # Errors
+    /// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant, and as
+    /// [`Services::look_at`](super::super::services::Services::look_at).
+    pub async fn tree_of(&self, from: String, to: String) -> Result<Tree, ConversationError> {
+        self.services.look_at(&to, move |to| tree(&from, to)).await
+    }
+
     /// What a move of a folder would do.
     ///
     /// # Errors

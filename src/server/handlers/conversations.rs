@@ -17,7 +17,6 @@ use super::parameters::{
 use super::{Act, Daemon, Outcome, handlers};
 use crate::conversation::answer::Request;
 use crate::conversation::effect::{self, Call};
-use crate::conversation::folder::{usable_folder, wanted_folder};
 use crate::conversation::registry::Filter;
 
 impl Act<NewConversation> for Daemon {
@@ -38,7 +37,7 @@ handlers! {
             let known = "idle, prompting, awaiting, cancelling, limited, interrupted, moving, failed";
             return Err(unknown_word("state", known));
         }
-        let cwd = params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?;
+        let cwd = self.registry.wanted_folder(params.cwd.as_deref()).await?;
         let filter = Filter {
             namespace: params.namespace,
             agent: params.agent,
@@ -128,7 +127,7 @@ handlers! {
         let call = Call::Fork(effect::Fork {
             in_place: params.in_place,
             at: params.at.map(|at| place(&at)).transpose()?,
-            cwd: params.cwd.map(|cwd| usable_folder("cwd", &cwd)).transpose()?,
+            cwd: params.cwd,
             title: params.title,
             min_fidelity: params.min_fidelity,
         });
@@ -153,12 +152,11 @@ handlers! {
     }
 
     Move(self, params, request) {
-        let cwd = usable_folder("cwd", &params.cwd)?;
         let id = self.resolve(&params.conversation_id)?;
         if params.dry_run {
-            return self.registry.plan_move(id, cwd).await;
+            return self.registry.plan_move(id, params.cwd).await;
         }
-        self.registry.move_to(id, cwd, request).await?.read()
+        self.registry.move_to(id, params.cwd, request).await?.read()
     }
 
     Chain(self, params, _) {

@@ -8,15 +8,14 @@ use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
 use super::parameters::{LIST_LIMITS, page_limit};
 use super::{Daemon, handlers};
 use crate::conversation::error::ConversationError;
-use crate::conversation::folder::wanted_folder;
-use crate::conversation::registry::{Target, TranscriptFilter, tree};
+use crate::conversation::registry::{Target, TranscriptFilter};
 
 handlers! {
     ListTranscripts(self, params, _) {
         let limit = page_limit(params.limit, LIST_LIMITS)?;
         let filter = TranscriptFilter {
             agent: params.agent,
-            cwd: params.cwd.map(|cwd| wanted_folder("cwd", &cwd)).transpose()?,
+            cwd: self.registry.wanted_folder(params.cwd.as_deref()).await?,
             query: params.query,
         };
         let page = self.registry.transcripts(filter, params.cursor.as_ref(), limit);
@@ -57,7 +56,7 @@ handlers! {
     }
 
     MoveTree(self, params, request) {
-        let tree = tree(&params.from, &params.to)?;
+        let tree = self.registry.tree_of(params.from, params.to).await?;
         let registry = &self.registry;
         if params.dry_run {
             return registry.plan_tree(tree).await;

@@ -26,6 +26,7 @@ use crate::conversation::events::{Encoded, Hub, RingLimits, Subscriber, Taken};
 use crate::conversation::growth::TurnEnds;
 use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
+use crate::conversation::readings::Readings;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
@@ -218,6 +219,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
         wakings: Wakings::new(1),
         keeper: Keeper::new(data.join("kept"), KeepRules::default()),
         works: Arc::default(),
+        readings: Readings::default(),
     }))
 }
 

@@ -1,4 +1,4 @@
-//! Who may read transcripts now: few at once from each folder, and none is kept waiting by a folder that does not respond.
+//! Who may read now: few at once from each folder, and none is kept waiting by a folder that does not respond.
 //!
 //! Owns the turns of readers and when one counts as stalled. Pages of a history have turns of their own, so that they do not
 //! wait for checks of whole files. It does not know what is read.
@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::super::error::{ConversationError, StoreFailure};
-use super::super::work::Progress;
+use super::error::{ConversationError, StoreFailure};
+use super::work::Progress;
 
-/// How many callers have transcripts of one folder read at once at each pace: each takes a core while it runs, and memory for
+/// How many callers have one folder read at once at each pace: each takes a core while it runs, and memory for
 /// what it notes of a transcript.
 const READINGS_AT_ONCE: usize = 2;
 
@@ -28,8 +28,9 @@ const PATIENCE: u32 = 4;
 
 /// How long a reading takes when all is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Pace {
-    /// A page of a history, which reads the transcript once and notes where its records are; and a look for a session by its id.
+pub enum Pace {
+    /// A page of a history, which reads the transcript once and notes where its records are; a look for a session by its id, or at
+    /// a folder.
     Quick,
     /// All else: it may copy, compress and sync for a while without reading anything.
     Long,
@@ -45,14 +46,14 @@ impl Pace {
     }
 }
 
-/// The folders from which transcripts are read. An agent has one, so they are few.
+/// The folders that are read now: those of transcripts, and those that conversations run in.
 #[derive(Default)]
-pub(super) struct Readings {
+pub struct Readings {
     places: Mutex<HashMap<(Option<PathBuf>, Pace), Arc<Place>>>,
 }
 
-/// A folder of transcripts, or all of them.
-pub(super) struct Place {
+/// A folder, or all that hold transcripts.
+pub struct Place {
     folder: Option<PathBuf>,
     pace: Pace,
     turns: Arc<Semaphore>,
@@ -66,15 +67,16 @@ struct Running {
 }
 
 /// The turn of one reading, which ends when this is dropped.
-pub(super) struct Turn {
+pub struct Turn {
     place: Arc<Place>,
     progress: Arc<Progress>,
 }
 
 impl Readings {
-    /// A folder of transcripts; with `None`, those who look into all of them.
-    pub(super) fn place(&self, folder: Option<PathBuf>, pace: Pace) -> Arc<Place> {
+    /// A folder; with `None`, those who look into all that hold transcripts.
+    pub fn place(&self, folder: Option<PathBuf>, pace: Pace) -> Arc<Place> {
         let mut places = lock(&self.places);
+        places.retain(|_, place| Arc::strong_count(place) > 1);
         let place = places.entry((folder.clone(), pace)).or_insert_with(|| {
             Arc::new(Place {
                 folder,
@@ -92,7 +94,7 @@ impl Place {
     ///
     /// # Errors
     /// When too many readings are stalled.
-    pub(super) async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
+    pub async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
         // One wait, so that nobody who comes later is before this one.
         let mut acquired = pin!(Arc::clone(&self.turns).acquire_owned());
         let mut seen = self.done();
@@ -118,7 +120,7 @@ impl Place {
     ///
     /// # Errors
     /// Those of the reading; a failure that may pass if it is stalled. Its thread waits for the system then.
-    pub(super) async fn unless_stalled<T>(
+    pub async fn unless_stalled<T>(
         &self,
         progress: &Progress,
         reading: impl Future<Output = Result<T, ConversationError>>,
