@@ -13,7 +13,6 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-
 use super::finding::ESCAPE;
 use super::home::Home;
 use super::terminal::{ASKED, MARK, Terminal};
