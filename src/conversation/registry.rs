@@ -24,7 +24,7 @@ mod trees;
 mod watching;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -84,11 +84,12 @@ pub struct Registry {
     unwatched: Mutex<Vec<Unwatched>>,
     /// Reports about transcripts that wait until the change is on disk.
     saving: Arc<Saving>,
-    /// The calls for which transcripts are read.
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
     /// Held by a move of a folder.
     moving_trees: tokio::sync::Mutex<()>,
+    /// Whether a move of a folder is past its plan's beginning: no transcript is made a conversation meanwhile, since it may go.
+    moves_a_tree: AtomicBool,
     /// What `.` means in each folder.
     last_used: Arc<LastUsed>,
     stop: CancellationToken,
@@ -133,6 +134,7 @@ impl Registry {
             saving: Arc::default(),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
+            moves_a_tree: AtomicBool::new(false),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),

@@ -109,7 +109,8 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let transcripts = "transcripts = \"$FOLDER\"\ntranscript_format = \"claude\"\n";
     let home = Home::new();
     let folder = home.folder_named("transcripts");
-    let agent = configured("remote", None);
+    let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"list":{},"resume":{}}}"#;
+    let agent = configured("remote", Some(capabilities));
     let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
     home.configure(&format!(
         "default_agent = \"loopback\"\n{command}{}{environment}",
@@ -120,6 +121,9 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let local = app.begun(&home.project(), &["one"]).await;
     let remote = app.make_of(&home.project(), "remote").await;
     assert_eq!(app.send(remote, "one").await.stop_reason, StopReason::EndTurn);
+    let closed = app.make_of(&home.project(), "remote").await;
+    assert_eq!(app.send(closed, "one").await.stop_reason, StopReason::EndTurn);
+    app.close(closed).await;
     let mount = Mount::over(&daemon, Path::new(&folder));
 
     let mut waiting = Vec::new();
@@ -135,6 +139,10 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
         let id = raw.send(method, json!({"conversationId": remote})).await;
         waiting.push((method, raw, id));
     }
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": closed, "prompt": "two"});
+    let id = raw.send("conversation/prompt", prompt).await;
+    waiting.push(("conversation/prompt", raw, id));
     assert_eq!(app.messages(local).await.len(), 2);
     assert_eq!(app.checkpoints(local).await.len(), 1);
     let checked = app.ask("transcript/check", local).await;
@@ -304,4 +312,39 @@ async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
     unmount(&daemon, Path::new(&far));
     assert_eq!(app.send(there, "two").await.stop_reason, StopReason::EndTurn);
     assert_eq!(app.remembered(there).await, ["one", "two"]);
+}
+
+/// A move of a folder may take long. Meanwhile conversations are made, and an adoption is refused: its transcript may go.
+#[tokio::test]
+async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
+    let home = Home::new();
+    let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+    let transcripts = home.folder_named("transcripts");
+    let agent = configured("remote", None);
+    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n{command}transcripts = \"{transcripts}\"\ntranscript_format = \"claude\"\n{environment}"
+    ));
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let session = app.chain(id).await.pop().unwrap().upstream_id;
+    app.ask("conversation/delete", id).await;
+    let mount = Mount::over(&daemon, Path::new(&transcripts));
+    let mut moving = daemon.raw().await;
+    let moved = moving
+        .send("transcript/move", json!({"from": old, "to": new}))
+        .await;
+    for number in 0..20 {
+        let params = json!({"cwd": home.project(), "requestId": format!("r{number}")});
+        app.call("conversation/new", params).await.unwrap();
+    }
+    let mut raw = daemon.raw().await;
+    let adopt = json!({"upstreamId": session, "agent": "loopback"});
+    raw.refused("conversation/adopt", adopt.clone(), Refusal(1003, "busy", true))
+        .await;
+    mount.fail();
+    moving.answer(moved).await;
+    unmount(&daemon, Path::new(&transcripts));
+    app.call("conversation/adopt", adopt).await.unwrap();
 }

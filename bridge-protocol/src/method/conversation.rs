@@ -237,7 +237,7 @@ methods! {
     /// already has the session, returns that conversation. The sessions that it came from, as far as the files say, join the
     /// chain unless another conversation has them.
     "conversation/adopt" => Adopt(once) -> AdoptAnswer,
-    [NotFound, Ambiguous, InvalidCwd, Unsupported, TranscriptDamaged] {
+    [NotFound, Ambiguous, Busy, InvalidCwd, Unsupported, TranscriptDamaged] {
         /// The session, by the agent's own id, or the first 6 or more characters of it if no other session's id starts so.
         upstream_id: UpstreamId,
         /// The agent of the session. Needed where several agents have a transcript with this id. Default: the agent that
@@ -270,7 +270,7 @@ methods! {
     ///
     /// The bundle names the folders in which the conversation and its sessions ran: give `cwd` or `sameFolders`.
     "conversation/import" => Import(once) -> ImportAnswer,
-    [InvalidCwd, AgentUnavailable, Unsupported, TranscriptDamaged] {
+    [Busy, InvalidCwd, AgentUnavailable, Unsupported, TranscriptDamaged] {
         /// The bundle: an absolute path.
         path: String,
         /// The folder to run in: the absolute path of an existing folder. A session of a folder below the bundle's own runs

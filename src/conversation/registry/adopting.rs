@@ -135,7 +135,7 @@ impl Registry {
         let (entry, cwd, origin, missing, archived, bytes, findings) =
             self.reading("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
-        let turn = self.creating.lock().await;
+        let turn = self.taking_on().await?;
         if let Some(holder) = self.holder(&adoption)? {
             // What is looked at for the answer keeps nobody else waiting.
             drop(turn);

@@ -155,7 +155,7 @@ impl Registry {
         let done = tokio::task::spawn_blocking(work).await;
         let imported = done??;
         // One at a time from here on: an adoption of one of its transcripts may be on its way.
-        let _turn = self.creating.lock().await;
+        let _turn = self.taking_on().await?;
         let services = Arc::clone(&self.services);
         let work = move || {
             importing::still_free(&services, &imported)?;
