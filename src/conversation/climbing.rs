@@ -84,12 +84,9 @@ pub async fn climb(
     let entry = services.agent(&record.agent)?;
     services.look_at(&record.cwd, check_folder).await?;
     if let Some((root, _)) = entry.listed_transcripts() {
-        // Whether it is there or not: the steps of the climb wait for it without a limit.
-        let responds = |root: &str| {
-            drop(fs::metadata(root));
-            Ok(())
-        };
-        services.look_at(&root.to_string_lossy(), responds).await?;
+        // The steps of the climb wait for it without a limit. It need not be there.
+        let look = |root: &str| Ok(fs::metadata(root).ok());
+        services.look_at(&root.to_string_lossy(), look).await?;
     }
     let key = match apart {
         true => entry.pool_key().apart(&record.id),
