@@ -555,21 +555,6 @@ fn nothing_is_restored_through_a_link() {
     assert!(!path.exists(), "the transcript comes after its files");
 }
 
-#[test]
-fn removed_copies_are_gone() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 5));
-    place.pack("s", &path);
-    place.archive.remove(&place.key("s")).unwrap();
-    place.archive.remove(&place.key("s")).unwrap();
-    assert_eq!(place.files("s"), []);
-    assert!(!place.archive.has_transcript(&place.key("s")).unwrap());
-    assert!(path.exists());
-    for id in ["..", "a/b", ""] {
-        assert!(place.archive.remove(&place.key(id)).is_err(), "{id:?}");
-    }
-}
-
 const PARENT: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
 const CHILD: &str = "01a1fc16-ffed-7ff1-b050-3a83130f7a04";
 

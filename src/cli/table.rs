@@ -7,9 +7,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::output::{DIM, Look, clauses, cut, cut_middle, one_line};
 
-#[cfg(test)]
-mod tests;
-
 /// The least width of the last column. Optional columns are left out until it has that much.
 const LEAST_COLUMNS: usize = 24;
 

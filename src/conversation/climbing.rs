@@ -9,6 +9,7 @@ mod inspection;
 mod loading;
 mod steps;
 
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
+use crate::agent::process::SpawnError;
 use crate::archive::MissingTurns;
 use crate::chain::NewLink;
 use crate::store::ConversationRecord;
@@ -81,6 +83,11 @@ pub async fn climb(
     } = request;
     let entry = services.agent(&record.agent)?;
     services.look_at(&record.cwd, check_folder).await?;
+    if let Some((root, _)) = entry.listed_transcripts() {
+        // The steps of the climb wait for it without a limit. It need not be there.
+        let look = |root: &str| Ok(fs::metadata(root).ok());
+        services.look_at(&root.to_string_lossy(), look).await?;
+    }
     let key = match apart {
         true => entry.pool_key().apart(&record.id),
         false => entry.pool_key(),
@@ -203,7 +210,13 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
     {
         return ConversationError::AuthRequired(chain_text(error));
     }
-    ConversationError::AgentUnavailable(chain_text(error))
+    let why = chain_text(error);
+    let is_missing =
+        matches!(error, AcquireError::Spawn { source, .. } if matches!(**source, SpawnError::Missing { .. }));
+    ConversationError::AgentUnavailable(match entry.kind.install_command().filter(|_| is_missing) {
+        Some(install) => format!("{why}; to install it: {install}"),
+        None => why,
+    })
 }
 
 fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {

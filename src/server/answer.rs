@@ -126,14 +126,4 @@ mod tests {
             "{unknown}"
         );
     }
-
-    #[test]
-    fn an_answer_over_the_limit_becomes_an_error() {
-        let whole = r#"{"jsonrpc":"2.0","id":1,"result":"xxxx"}"#;
-        let answer = |limit| to(Some(&id("1")), Ok(r#""xxxx""#.to_owned()), limit).unwrap();
-        assert_eq!(&*answer(whole.len()), whole);
-        let read: serde_json::Value = serde_json::from_str(&answer(whole.len() - 1)).unwrap();
-        assert_eq!(read["error"]["data"]["kind"], "internalError");
-        assert_eq!(read["id"], 1);
-    }
 }

@@ -98,10 +98,6 @@ fn on_both(test: impl Fn(&Store)) {
     test(&Store::open(folder.path(), StoreOptions::default()).unwrap().0);
 }
 
-fn newest(store: &Store) -> Vec<ConversationId> {
-    store.recent(None).map(|item| item.unwrap().1.id).collect()
-}
-
 #[test]
 fn commits_are_visible_at_once() {
     on_both(|store| {
@@ -122,35 +118,6 @@ fn commits_are_visible_at_once() {
 #[test]
 fn an_ephemeral_store_says_so() {
     assert!(Store::ephemeral().unwrap().status().is_ephemeral);
-}
-
-#[test]
-fn the_list_is_in_the_order_of_the_last_change() {
-    on_both(|store| {
-        for number in 1..=200 {
-            wait(store.commit(change(record(number, i64::from(number))))).unwrap();
-        }
-        wait(store.commit(change(record(7, 1_000)))).unwrap();
-        let deleted = ConversationRecord {
-            deleted_at: Some(second(5)),
-            ..record(9, 2_000)
-        };
-        wait(store.commit(change(deleted))).unwrap();
-        let expected: Vec<_> = std::iter::once(7)
-            .chain((1..=200).rev().filter(|number| ![7, 9].contains(number)))
-            .map(id)
-            .collect();
-        assert_eq!(newest(store), expected);
-        assert_eq!(store.count(), 199);
-
-        let (cursor, _) = store.recent(None).nth(2).unwrap().unwrap();
-        let cursor = RecentCursor::from_text(&cursor.to_text());
-        let next = store.recent(cursor).take(2);
-        assert_eq!(
-            next.map(|item| item.unwrap().1.id).collect::<Vec<_>>(),
-            &expected[3..5]
-        );
-    });
 }
 
 #[test]
@@ -204,29 +171,6 @@ fn names_resolve_to_conversations() {
             };
             assert_eq!(resolve(name), expected, "{name:?}");
         }
-    });
-}
-
-#[test]
-fn a_deleted_conversation_is_reported_and_its_upstream_id_can_be_adopted_again() {
-    on_both(|store| {
-        let mut gone = record(1, 1);
-        wait(store.commit(opened(&mut gone, "transcript", 2))).unwrap();
-        gone.deleted_at = Some(second(9));
-        wait(store.commit(change(gone.clone()))).unwrap();
-        for name in [
-            gone.id.to_string(),
-            gone.id.to_string()[..7].to_owned(),
-            "transcript".to_owned(),
-        ] {
-            let Err(Lookup::Deleted { id: told, at }) = store.resolve(&name.as_str().into()) else {
-                panic!("{name} is not reported as deleted");
-            };
-            assert_eq!((told, at), (gone.id, second(9)));
-        }
-        assert_eq!(store.lineage_all(gone.id).unwrap().len(), 1, "the lineage stays");
-        wait(store.commit(opened(&mut record(2, 10), "transcript", 11))).unwrap();
-        assert_eq!(store.resolve(&"transcript".into()).unwrap().id, id(2));
     });
 }
 

@@ -26,6 +26,22 @@ pub(super) fn transcript(content: &[u8]) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
+/// The names of what lies in a folder, in order.
+pub(super) fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
 /// A record of a chain, with no parent where its name is empty, and with these members more, each behind a comma.
 pub(super) fn chain(uuid: &str, parent: &str, kind: &str, text: &str, more: &str) -> String {
     let origin = match kind {

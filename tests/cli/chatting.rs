@@ -5,47 +5,11 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
 use super::home::Home;
-use super::printed::{check_printed, check_seen, commands};
-use super::questions::kill_daemon;
+use super::printed::{check_seen, commands};
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, MARK, Terminal};
 use crate::screen::Screen;
-
-/// The agent's answer in Markdown, with a tool call in the middle.
-const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
-                        [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n]]";
-
-#[test]
-fn a_chat_shows_markdown_and_tool_calls() {
-    let home = Home::new();
-    let id = home.said(&["new", "--title", "Plans"]);
-    for (columns, colours) in [(80, true), (200, true), (80, false)] {
-        let mut terminal = match colours {
-            true => Terminal::run(&home, columns, &["send", &id, MARKDOWN]),
-            false => Terminal::run_plain(&home, columns, &["send", &id, MARKDOWN]),
-        };
-        let raw = match colours {
-            true => terminal.until("\x1b[36mls *.rs\x1b[0m"),
-            false => String::new(),
-        };
-        assert_eq!(raw.contains("\x1b[1mlook\x1b[0m"), colours, "{raw:?}");
-        let style = if colours { "with" } else { "without" };
-        terminal.check_end(&format!("Markdown {style} colours at {columns} columns"), 0);
-    }
-    // A pipe gets the text as it is, and nothing else.
-    let piped = home.run(&["send", &id, MARKDOWN]);
-    let text = super::text(&piped.stdout);
-    assert!(
-        text.starts_with("# Plan\n\nFirst **look**, then `run`:\n\n- one item\n"),
-        "{text}"
-    );
-    assert!(
-        text.ends_with("| one | two |\n") && !text.contains("Read"),
-        "{text}"
-    );
-    assert_eq!(super::text(&piped.stderr), "✓ Read  Read ran\n");
-}
 
 /// An empty line stands between messages, unless a line about a tool does.
 #[test]
@@ -103,7 +67,7 @@ fn a_chat_takes_prompts_and_commands() {
 }
 
 #[test]
-fn a_chat_lists_and_changes_the_model() {
+fn a_chat_lists_and_changes_model_and_mode() {
     let home = Home::new();
     let id = home.said(&["new", "--title", "Models"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
@@ -112,8 +76,15 @@ fn a_chat_lists_and_changes_the_model() {
     terminal.check_answer("/model loop-9");
     terminal.check_answer("/model loop-2");
     terminal.says("/model", "● loop-2");
+    terminal.check_answer("/mode");
+    terminal.check_answer("/mode plan");
+    terminal.says("/mode", "● plan");
     terminal.leave();
-    assert_eq!(home.shown(&id)["settings"]["model"], "loop-2");
+    let settings = home.shown(&id)["settings"].clone();
+    assert_eq!(
+        (&settings["model"], &settings["mode"]),
+        (&"loop-2".into(), &"plan".into())
+    );
 }
 
 /// The agent's commands are known once its session is open, and it is opened to know them.
@@ -221,57 +192,6 @@ fn a_chat_begins_with_three_lines_and_tears_no_word() {
     terminal.ended();
 }
 
-/// The agent's own message about a limit is its answer; the error after it must add something.
-#[test]
-fn a_limit_is_said_once() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let send = ["send", &id, "[[limit 5400]]"];
-    let output = home.run(&send);
-    let said = super::text(&output.stdout);
-    let told = check_printed(&send, &output, 7);
-    assert!(
-        !said.trim().is_empty() && !told.contains(said.trim()),
-        "{said} {told}"
-    );
-}
-
-/// A chat renders what `send` does.
-#[test]
-fn an_answer_in_a_chat_is_rendered() {
-    let home = Home::new();
-    for (columns, colours) in [(80, true), (80, false), (200, true)] {
-        let id = home.said(&["new", "--title", "Plans"]);
-        let mut terminal = match colours {
-            true => Terminal::run(&home, columns, &["chat", &id]),
-            false => Terminal::run_plain(&home, columns, &["chat", &id]),
-        };
-        terminal = terminal.waiting();
-        // As it is pasted: its lines are one prompt.
-        terminal.enter(&format!("\x1b[200~{MARKDOWN}\x1b[201~"));
-        let shown = terminal.until("context ");
-        let styled = [
-            ("a heading", "\x1b[1m\x1b[4mPlan\x1b[0m"),
-            ("a bold word", "\x1b[1mlook\x1b[0m"),
-            ("a word of code", "\x1b[36mrun\x1b[0m"),
-            ("a block of code", "\x1b[36mls *.rs\x1b[0m"),
-            ("a tool", "\x1b[32m✓\x1b[0m Read"),
-        ];
-        for (what, style) in styled {
-            assert_eq!(shown.contains(style), colours, "{what}: {shown:?}");
-        }
-        let mut screen = Screen::new(columns.into());
-        screen.take(shown.as_bytes());
-        let style = if colours { "with" } else { "without" };
-        check_seen(
-            &format!("Markdown in a chat {style} colours at {columns} columns"),
-            &screen.text(),
-        );
-        terminal.until(MARK);
-        terminal.leave();
-    }
-}
-
 /// Several lines that are pasted or typed are one prompt.
 #[test]
 fn alt_enter_begins_a_new_line() {
@@ -320,21 +240,6 @@ fn a_terminal_that_reports_its_cursor_late_loses_nothing() {
     terminal.until("echo: second");
     terminal.until("\x1b[6n");
     terminal.type_in("\x1b[3;1R");
-    terminal.until(MARK);
-    terminal.leave();
-}
-
-/// On a light background white cannot be read.
-#[test]
-fn what_is_typed_has_the_colour_of_the_terminal() {
-    let home = Home::new();
-    let mut terminal = Terminal::run(&home, 80, &["chat", "--new"]).waiting();
-    terminal.type_in("hello\r");
-    let shown = terminal.until("echo: hello");
-    assert!(
-        shown.contains('h') && !shown.contains("37m") && !shown.contains("97m"),
-        "{shown:?}"
-    );
     terminal.until(MARK);
     terminal.leave();
 }
@@ -399,7 +304,7 @@ fn a_lost_daemon_is_told_on_a_line_of_its_own() {
     let mut said = [0; 5];
     both.read_exact(&mut said).unwrap();
     assert_eq!(&said, b"Begun");
-    kill_daemon(&home);
+    home.kill_daemon();
     let mut said = String::new();
     both.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
@@ -541,10 +446,10 @@ fn a_chat_asks_attaches_and_outlives_its_daemon() {
     terminal.until(MARK);
     terminal.enter("[[say Begun]] [[hang]]");
     terminal.until("Begun");
-    kill_daemon(&home);
+    home.kill_daemon();
     terminal.until("echo: ");
     terminal.until(MARK);
-    kill_daemon(&home);
+    home.kill_daemon();
     terminal.says("after", "echo: after");
     terminal.leave();
 }
@@ -552,15 +457,20 @@ fn a_chat_asks_attaches_and_outlives_its_daemon() {
 #[test]
 fn files_and_standard_input_are_part_of_a_prompt() {
     let home = Home::new();
-    fs::write(home.path().join("a.txt"), "of the file\n").unwrap();
-    let mut command = home.command(&["send", "--new", "--file", "a.txt", "look:", "-"]);
-    command.stdin(fs::File::open(home.path().join("a.txt")).unwrap());
+    let file = home.path().join("a b.txt");
+    fs::write(&file, "of the file\n").unwrap();
+    let mut command = home.command(&["send", "--new", "--file", "a b.txt", "look:", "-"]);
+    command.stdin(fs::File::open(&file).unwrap());
     let output = command.output().unwrap();
     let answer = super::text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(answer, "echo: look:\n\nof the file\n");
     let history = home.said(&["history", ".", "--json"]);
-    assert!(history.contains("a.txt\\\">\\nof the file"), "{history}");
+    assert!(history.contains("a%20b.txt\\\">\\nof the file"), "{history}");
+    // A person sees its path.
+    let attached = format!("> @{}\n", file.canonicalize().unwrap().display());
+    let history = home.said(&["history", "."]);
+    assert!(history.contains(&attached), "{history}");
     let missing = home.run(&["send", ".", "--file", "none", "x"]);
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
 }

@@ -199,15 +199,12 @@ fn recover_goes_on_with_the_line_after_a_kill() {
     home.once(&id, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
     });
-    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
-    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
-    let daemon = rustix::process::Pid::from_raw(pid).unwrap();
     // Those who sent them have gone first: they would have picked it up.
     for mut child in [running, waiting] {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    super::live::kill_and_wait(daemon);
+    home.kill_daemon();
     home.shows(&["recover", "--all"]);
     wait_idle(&home, &id);
     let sent = prompts(&home, &id);

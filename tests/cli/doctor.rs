@@ -130,40 +130,22 @@ fn another_daemon_of_this_user_is_named() {
     );
 }
 
-/// It neither hangs nor keeps to itself what it has found; one that answers again is fine again.
+/// It neither hangs nor keeps to itself what it has found, and gives one advice; one that answers again is fine again.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_daemon_that_does_not_answer_is_told() {
     let home = Home::new();
     home.said(&["agents"]);
-    let status: Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
-    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let frozen = home.freeze_daemon();
     let output = home.run(&["--json", "doctor"]);
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    drop(frozen);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let all = found(&output);
     assert_eq!(of_the_home(bad(&all)), [("daemon", "error")], "{all:#?}");
-    assert_eq!(home.run(&["doctor", "--no-agents"]).status.code(), Some(0));
-}
-
-/// There is one advice about a stopped daemon.
-#[test]
-#[cfg(target_os = "linux")]
-fn a_stopped_daemon_gets_one_advice() {
-    let home = Home::new();
-    home.said(&["agents"]);
-    let status: Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
-    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    let output = home.run(&["--json", "doctor"]);
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-    let all = found(&output);
     let about: Vec<&Value> = all.iter().filter(|one| one["kind"] == "daemon").collect();
     assert_eq!(about.len(), 1, "{all:#?}");
     worded(about[0]);
+    assert_eq!(home.run(&["doctor", "--no-agents"]).status.code(), Some(0));
 }
 
 /// Also where the sockets alone are on it, and once where the data is on it too.

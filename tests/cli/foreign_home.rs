@@ -1,35 +1,15 @@
 //! Homes, lock files and logs that another user made: `sessionctl` believes none of them.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::process::Output;
 
 use serde_json::{Value, json};
 
 use super::printed::check_printed;
 use super::{run, text};
-
-/// Another user.
-const STRANGER: u32 = 65534;
-
-/// Whether files can be given to another user here.
-#[allow(
-    clippy::print_stdout,
-    reason = "whoever runs the tests is told what was left out"
-)]
-fn can_give_away() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("skipped: only root can give a file to another user");
-    }
-    is_root
-}
-
-fn give_away(path: &Path) {
-    lchown(path, Some(STRANGER), Some(STRANGER)).unwrap();
-}
+use crate::daemon::foreign_home::{STRANGER, can_give_away, give_away};
 
 /// The error that a command prints with `--json`: no daemon can be had, for a reason that a program can read.
 #[track_caller]

@@ -82,17 +82,25 @@ fn a_mistyped_command_is_a_usage_error_that_names_no_destructive_one() {
     let folder = tempfile::tempdir().unwrap();
     for (line, suggested) in [
         (&["sned"][..], Some("'send'")),
+        (&["rn"], Some("'transcripts'")),
+        (&["rest"], Some("'resume'")),
         (&["resett"], None),
         (&["rmm"], None),
         (&["stpo"], None),
         (&["generat"], None),
+        (&["renam"], None),
+        (&["recov"], None),
+        (&["remov"], None),
+        (&["restor"], None),
     ] {
         let output = run(folder.path(), line);
         check(&output, 2, "");
         let told = text(&output.stderr);
-        for never in ["'reset'", "'rm'", "'stop'", "'generate'", "'prune'"] {
-            let without_call = told.lines().skip(1).collect::<String>();
-            assert!(!without_call.contains(never), "{told}");
+        let without_call = told.lines().skip(1).collect::<String>();
+        for never in [
+            "reset", "rm", "stop", "generate", "prune", "rename", "restore", "keep", "recover",
+        ] {
+            assert!(!without_call.contains(&format!("'{never}'")), "{told}");
         }
         assert!(suggested.is_none_or(|name| told.contains(name)), "{told}");
     }
@@ -106,6 +114,7 @@ fn a_wrong_call_is_one_sentence_and_one_command() {
         (&["--nonsense"], "sessionctl help"),
         (&["help", "nonsense"], "sessionctl help"),
         (&["ls", "-n", "x"], "sessionctl help ls"),
+        (&["ls", "-n", "0"], "sessionctl help ls"),
         (&["ls", "--staet", "idle"], "sessionctl help ls"),
         (&["fork", ".", "3"], "sessionctl help fork"),
         (&["import"], "sessionctl help import"),

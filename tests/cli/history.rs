@@ -203,10 +203,6 @@ fn a_conversation_that_is_not_there_is_told() {
         let output = home.run(&[command, "nothing"]);
         assert_eq!(text(&output.stdout), "");
         check_printed(&[command, "nothing"], &output, 4);
-        let output = home.run(&["--json", command, "nothing"]);
-        assert_eq!(output.status.code(), Some(4), "{command}");
-        let told: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
-        assert_eq!(told["error"]["kind"], "notFound", "{command}");
     }
     let output = home.run(&["history", "nothing", "-n", "0"]);
     assert_eq!(output.status.code(), Some(2));

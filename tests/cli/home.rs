@@ -8,6 +8,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::printed::{check_printed, check_shown};
+#[cfg(target_os = "linux")]
+use crate::home::wait_for_end;
+use crate::home::{Frozen, kill_now};
 
 /// The home. Its daemon ends when it is dropped.
 pub(crate) struct Home {
@@ -31,6 +34,26 @@ impl Home {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
+    }
+
+    /// The process of its daemon.
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        let status: Value = serde_json::from_str(&self.said(&["status", "--json"])).unwrap();
+        u32::try_from(status["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// Kills the daemon as the machine would when memory runs out, and waits until it has ended: until then its socket takes
+    /// connections that nobody will serve.
+    pub(crate) fn kill_daemon(&self) {
+        let pid = self.daemon_pid();
+        kill_now(pid);
+        #[cfg(target_os = "linux")]
+        wait_for_end(pid);
+    }
+
+    /// Stops the daemon where it stands.
+    pub(crate) fn freeze_daemon(&self) -> Frozen {
+        Frozen::new(self.daemon_pid())
     }
 
     /// The conversation as it is shown.

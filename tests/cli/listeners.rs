@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 
 use super::printed::{check_pastable, commands, with_whole_ids};
@@ -112,11 +111,9 @@ pub(crate) fn refused_after_5_seconds(call: &str, output: &Output, data: &Value)
 fn a_stopped_daemon_is_named() {
     let home = crate::home::Home::new();
     let daemon = home.start();
-    daemon.signal(Signal::STOP);
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
-    waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
+    let frozen = daemon.freeze();
     let output = run(home.path(), &["ls", "--json"]);
-    daemon.signal(Signal::CONT);
+    drop(frozen);
     let expected = json!({"path": home.socket(), "pid": daemon.pid()});
     refused_after_5_seconds("ls (stopped daemon)", &output, &expected);
     super::check(&run(home.path(), &["ls"]), 0, "");

@@ -3,11 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-#[cfg(target_os = "linux")]
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
-#[cfg(target_os = "linux")]
-use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use super::home::Home;
@@ -204,16 +200,6 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     assert_eq!(text(&output.stdout), "echo: Second\n");
 }
 
-/// Kills a process and waits until it has ended: until then its socket takes connections that nobody will
-/// serve.
-pub(crate) fn kill_and_wait(process: Pid) {
-    #[cfg(target_os = "linux")]
-    let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();
-    kill_process(process, Signal::KILL).unwrap();
-    #[cfg(target_os = "linux")]
-    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
-}
-
 /// Whoever answered a question sees what came of it, also once the turn has ended.
 #[test]
 fn attach_begins_with_the_last_turn() {
@@ -267,9 +253,7 @@ fn attach_goes_on_when_the_daemon_comes_back() {
     assert_eq!(home.said(&["send", &id, "Before"]), "echo: Before");
     assert_eq!(shown.next().unwrap().unwrap(), "echo: Before");
 
-    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
-    let daemon = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
-    kill_and_wait(Pid::from_raw(daemon).unwrap());
+    home.kill_daemon();
     until("waiting up to 60 s for it");
     // The next command starts a daemon; attach must not.
     home.said(&["show", &id]);

@@ -38,8 +38,6 @@ mod lists;
 mod live;
 #[cfg(target_os = "linux")]
 mod looking;
-#[cfg(target_os = "linux")]
-mod modes;
 mod moving;
 #[cfg(target_os = "linux")]
 mod picking;
@@ -108,21 +106,6 @@ fn json_is_the_daemons_answer_byte_for_byte() {
     check(&output, 0, &format!("{GET_RESULT}\n"));
 }
 
-#[test]
-fn the_dot_is_the_newest_conversation_of_this_folder() {
-    let stub = Stub::start();
-    check(&run(&stub.home(), &["close", "."]), 0, "");
-    let folder = stub.home().canonicalize().unwrap();
-    assert_eq!(
-        stub.calls_of("conversation/resolve"),
-        [json!({"name": ".", "cwd": folder})]
-    );
-    assert_eq!(
-        stub.calls_of("conversation/close")[0]["conversationId"],
-        json!(ID)
-    );
-}
-
 /// What a command prints about an error it takes from the error's data, whatever the daemon's words are.
 #[test]
 fn facts_come_from_the_data_of_an_error() {
@@ -157,33 +140,12 @@ fn transcripts_that_are_still_there_after_their_conversation_are_told() {
     );
 }
 
-#[test]
-fn a_turn_is_streamed_with_its_tools() {
-    let stub = Stub::start();
-    let output = run(&stub.home(), &["send", "5d0c2a", "hello", "there"]);
-    check(&output, 0, "echo: hello there\n");
-    assert_eq!(text(&output.stderr), "✓ Read a.rs\n");
-}
-
 /// Its turn is not shown as this prompt's.
 #[test]
 fn a_turn_of_another_client_is_not_taken_for_ones_own() {
     let stub = Stub::start();
     let output = run(&stub.home(), &["send", ID, "too late"]);
     check(&output, 5, "");
-}
-
-#[test]
-fn a_prompt_is_read_from_standard_input() {
-    let stub = Stub::start();
-    let mut child = sessionctl(&stub.home(), &["send", ID, "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"from\nstdin\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    check(&output, 0, "echo: from\nstdin\n");
 }
 
 #[test]
@@ -227,12 +189,6 @@ fn failures_have_their_codes_and_say_what_to_do() {
     let output = run(&stub.home(), &busy);
     check(&output, 5, "");
     check_printed(&busy, &output, 5);
-    // How far away its reset is depends on the clock.
-    let output = run(&stub.home(), &["send", ID, "limit"]);
-    check(&output, 7, "");
-    let told = text(&output.stderr);
-    let (_, hint) = told.split_once("hint: ").unwrap();
-    assert!(commands(hint)[0].starts_with("sessionctl continue"), "{hint}");
 }
 
 #[test]
@@ -393,19 +349,6 @@ fn without_a_daemon_it_says_what_to_do() {
         check_printed(&arguments, &output, 3);
     }
     check(&run(folder.path(), &["stop"]), 0, "");
-}
-
-#[test]
-fn a_wrong_call_is_a_usage_error() {
-    let folder = tempfile::tempdir().unwrap();
-    for arguments in [&["nonsense"][..], &["send", "."], &["send", ".", " "]] {
-        assert_eq!(
-            run(folder.path(), arguments).status.code(),
-            Some(2),
-            "{arguments:?}"
-        );
-    }
-    assert_eq!(run(folder.path(), &["ls", "-n", "0"]).status.code(), Some(2));
 }
 
 /// The first word names the conversation. The error says what to write if that was left out.

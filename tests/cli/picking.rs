@@ -69,22 +69,6 @@ fn the_filter_takes_the_agent_the_id_and_any_case() {
     assert_eq!(titles(&home), ["Beta", "Alpha"]);
 }
 
-/// Also of conversations that were not selected yet.
-#[test]
-fn the_last_prompt_of_any_conversation_is_found() {
-    let (home, ids) = home_with(["Alpha", "Beta", "Gamma"]);
-    for (id, prompt) in ids.iter().zip(["make it green", "a haiku", "the red bicycle"]) {
-        home.said(&["send", id, prompt]);
-    }
-    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
-    until(&mut terminal, "3 of 3");
-    terminal.type_in("green");
-    until(&mut terminal, &format!("❯ {}", &ids[0][..8]));
-    terminal.type_in(ENTER);
-    let shown = terminal.exits(0);
-    assert!(shown.contains(&ids[0]), "{shown:?}");
-}
-
 /// However far down it is: only some ends of conversations are read before anything is typed.
 #[test]
 fn the_last_prompt_of_the_oldest_of_many_is_found() {

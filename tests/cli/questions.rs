@@ -2,8 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::home::Home;
 use super::printed::check_seen;
@@ -51,7 +50,7 @@ fn an_answered_question_splits_no_word() {
 fn a_tool_that_is_cancelled_at_its_question_is_named() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]]"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
     terminal.until(ASKED);
     terminal.type_in("\x03");
     let (shown, code) = terminal.seen();
@@ -62,6 +61,11 @@ fn a_tool_that_is_cancelled_at_its_question_is_named() {
     assert_eq!(withdrawn.len(), 1, "{shown}");
     withdrawn.extend(rest);
     check_seen("cancelling at a question", &withdrawn.join("\n"));
+    let after = home.shown(&id);
+    assert_eq!(
+        (&after["state"], &after["interrupts"]),
+        (&json!("idle"), &json!([]))
+    );
 }
 
 /// The next daemon is started, and the turn that died with its daemon is continued.
@@ -71,7 +75,7 @@ fn a_turn_whose_daemon_dies_is_picked_up() {
     let id = home.said(&["new"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[say Begun]] [[hang]]"]);
     terminal.until("Begun");
-    kill_daemon(&home);
+    home.kill_daemon();
     terminal.until(STARTS_AGAIN);
     terminal.check_end("send whose daemon is killed", 0);
     let history = home.said(&["history", &id]);
@@ -93,7 +97,7 @@ fn a_question_whose_daemon_dies_is_asked_again() {
             terminal.enter(prompt);
         }
         terminal.until(ASKED);
-        kill_daemon(&home);
+        home.kill_daemon();
         terminal.until("the daemon answers again");
         let again = terminal.until(ASKED);
         assert!(
@@ -127,7 +131,7 @@ fn a_chat_asks_what_was_left_open_and_shows_the_turn() {
     for command in ["", "/answer", "/continue"] {
         let id = home.said(&["new"]);
         assert_eq!(home.run(&["send", &id, "[[ask Really?]]"]).status.code(), Some(8));
-        kill_daemon(&home);
+        home.kill_daemon();
         let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
         terminal.until(ASKED);
         if !command.is_empty() {
@@ -153,7 +157,7 @@ fn a_refusal_after_the_daemon_died_ends_the_turn() {
     let id = home.said(&["new"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]]"]);
     terminal.until(ASKED);
-    kill_daemon(&home);
+    home.kill_daemon();
     terminal.until("the daemon answers again");
     terminal.until(ASKED);
     terminal.type_in("n");
@@ -170,7 +174,7 @@ fn a_question_whose_daemon_dies_is_left_open_without_a_terminal() {
     let id = home.said(&["new"]);
     let left = home.run(&["send", &id, "[[ask Really?]]"]);
     assert_eq!(left.status.code(), Some(8), "{left:?}");
-    kill_daemon(&home);
+    home.kill_daemon();
     let refused = home.printed(&["continue", &id], 5);
     let answers = commands(&refused);
     assert_eq!(answers, [answers[0]; 2]);
@@ -198,7 +202,7 @@ fn a_question_whose_daemon_dies_is_waited_for() {
             assert!(found.is_some(), "{words} is told");
         };
         until("answer it");
-        kill_daemon(&home);
+        home.kill_daemon();
         until("the daemon answers again");
         until("answer it");
         home.said(&["answer", &id, answer]);
@@ -225,62 +229,6 @@ fn a_stopped_daemon_is_not_started_again() {
     assert_eq!(status.status.code(), Some(3), "{shown:?}");
 }
 
-/// Kills the daemon of a home as the machine would when memory runs out.
-pub(crate) fn kill_daemon(home: &Home) {
-    let status: Value = serde_json::from_str(&home.said(&["status", "--json"])).unwrap();
-    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-}
-
-#[test]
-fn a_command_of_three_lines_is_asked_about_whole() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let prompt = r#"[[ask Run the clean-up?]] [[tool Bash {"command":"set -e\ncd /tmp/x\nrm -r old","description":"Clean up"}]] [[say Cleaned]]"#;
-    for columns in [80, 200] {
-        let mut terminal = Terminal::run(&home, columns, &["send", &id, prompt]);
-        terminal.until(ASKED);
-        terminal.type_in("y");
-        terminal.check_end(&format!("approving a command at {columns} columns"), 0);
-    }
-}
-
-#[test]
-fn a_change_is_asked_about_with_its_diff() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let file = home.path().join("a.txt");
-    std::fs::write(&file, "one\ntwo\nthree\n").unwrap();
-    let prompt = "[[ask Edit a.txt?]] [[write a.txt one\nzwei\nthree\n]] [[say Written]]";
-    for (columns, what) in [
-        (80, "refusing a change"),
-        (200, "refusing a change at 200 columns"),
-    ] {
-        let mut terminal = Terminal::run(&home, columns, &["send", &id, prompt]);
-        let asked = terminal.until(ASKED);
-        assert!(
-            asked.contains("\x1b[31m- two\x1b[0m") && asked.contains("\x1b[32m+ zwei\x1b[0m"),
-            "{asked:?}"
-        );
-        terminal.type_in("n");
-        terminal.check_end(what, 0);
-    }
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\nthree\n");
-    // What is too long to be shown is read in the pager.
-    let prompt = format!("[[ask Edit a.txt?]] [[write a.txt {}]]", long());
-    let mut command = home.command(&["send", &id, &prompt]);
-    let mut terminal = Terminal::of(80, command.env("PAGER", "sed s/^/PAGED:/"));
-    terminal.until("d shows all");
-    terminal.until(ASKED);
-    terminal.type_in("d");
-    terminal.until("PAGED:");
-    terminal.until("line 59");
-    terminal.until(ASKED);
-    terminal.type_in("y");
-    terminal.exits(0);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), long());
-}
-
 /// More lines than a question shows.
 fn long() -> String {
     (0..60).map(|line| format!("line {line}\n")).collect()
@@ -304,6 +252,18 @@ fn a_change_that_is_not_shown_whole_is_read_before_it_is_allowed() {
     let mut terminal = asked();
     terminal.type_in("n");
     assert!(!terminal.exits(0).contains("PAGED:"));
+    // Who reads it first is asked once.
+    let mut terminal = asked();
+    terminal.type_in("d");
+    terminal.until("line 59");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.exits(0);
+    assert_eq!(
+        std::fs::read_to_string(home.path().join("a.txt")).unwrap(),
+        long()
+    );
+    std::fs::remove_file(home.path().join("a.txt")).unwrap();
     let file = home.path().join("a.txt");
     let mut terminal = asked();
     terminal.type_in("y");
@@ -413,14 +373,6 @@ fn ctrl_d_leaves_the_question_open() {
         }
     }
     home.said(&["answer", &id, "allow"]);
-}
-
-#[test]
-fn a_limit_says_when_it_resets_and_what_helps() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let terminal = Terminal::run(&home, 200, &["send", &id, "Write it [[limit 5400]]"]);
-    terminal.check_end("send at a limit", 7);
 }
 
 /// A person who is asked sees it, also if only results are wanted; nothing else is shown.

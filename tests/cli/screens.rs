@@ -13,13 +13,11 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-
 use super::finding::ESCAPE;
 use super::home::Home;
 use super::terminal::{ASKED, MARK, Terminal};
 use super::{sessionctl, text};
+use crate::words::{DAYS, MONTHS};
 
 /// What Ctrl-D sends.
 const CTRL_D: &str = "\x04";
@@ -37,9 +35,9 @@ const DIFF: &str = "[[ask Edit a.txt?]] [[write a.txt one\nzwei\nthree\n]] [[say
 
 const THREE_LINES: &str = r#"[[ask Run the clean-up?]] [[tool Bash {"command":"set -e\ncd build\nrm -r old","description":"Clean up"}]] [[say Cleaned]]"#;
 
-const MONTHS: [&str; 12] = [
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-];
+/// A title that a narrow terminal has no room for.
+const LONG_TITLE: &str =
+    "Find out why the nightly build of the site takes three times as long as on the machines of the office";
 
 /// Where a command runs.
 #[derive(Clone, Copy)]
@@ -130,10 +128,7 @@ fn list() -> Shots {
     fs::create_dir(&other).unwrap();
     let new = |title: &str, cwd: &Path| home.said(&["new", "--title", title, "--cwd", cwd.to_str().unwrap()]);
     let elsewhere = new("Fix the build", &other);
-    let long = new(
-        "Find out why the nightly build of the site takes three times as long as on the machines of the office",
-        home.path(),
-    );
+    let long = new(LONG_TITLE, home.path());
     let asks = new("Write a poem", home.path());
     new("", home.path());
     home.said(&["send", &long, "hello"]);
@@ -144,7 +139,7 @@ fn list() -> Shots {
 
 fn picker() -> Shots {
     let (home, _) = with_turns();
-    home.said(&["new", "--title", "Deploy the site"]);
+    home.said(&["new", "--title", LONG_TITLE]);
     let first = home.said(&["new", "--title", "Write a poem"]);
     home.said(&["send", &first, "Four lines about rain"]);
     in_each_view(|view| {
@@ -244,21 +239,14 @@ fn about_turns(arguments: &[&str]) -> Shots {
 
 fn stopped_daemon() -> Shots {
     let home = Home::new();
-    let status: Value = serde_json::from_str(&{
-        home.said(&["start"]);
-        home.said(&["status", "--json"])
-    })
-    .unwrap();
-    let process = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
-    let process = Pid::from_raw(process).unwrap();
-    kill_process(process, Signal::STOP).unwrap();
+    home.said(&["start"]);
+    let _frozen = home.freeze_daemon();
     // Each waits for seconds.
     let shots = thread::scope(|scope| {
         let home = &home;
         let shots = VIEWS.map(|view| scope.spawn(move || in_sentences(&view.plain(home, &["ls"]))));
         shots.map(|shot| shot.join().unwrap())
     });
-    kill_process(process, Signal::CONT).unwrap();
     shots.into()
 }
 
@@ -362,7 +350,7 @@ fn steady_line(line: &str, ids: &mut Vec<String>) -> String {
             id if is_id(id) => numbered(id, ids),
             _ if is_number && MONTHS.contains(&after) => "00".to_owned(),
             month if MONTHS.contains(&month) => "Month".to_owned(),
-            day if ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"].contains(&day) => "Day".to_owned(),
+            day if DAYS.contains(&day) => "Day".to_owned(),
             time if time.contains(':') && time.ends_with(['a', 'p', 'm']) => "1:23pm".to_owned(),
             time if time.starts_with(|digit: char| digit.is_ascii_digit()) && time.contains([':', '-']) => {
                 let zero = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };

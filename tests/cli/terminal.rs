@@ -231,22 +231,6 @@ fn the_first_ctrl_c_cancels_the_turn_and_the_second_leaves() {
 }
 
 #[test]
-fn a_question_is_void_when_its_turn_is_cancelled() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let mut terminal = Terminal::run(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
-    terminal.until(ASKED);
-    terminal.type_in(CTRL_C);
-    let shown = terminal.exits(1);
-    assert!(!shown.contains("Done it"), "{shown:?}");
-    let shown = home.shown(&id);
-    assert_eq!(
-        (&shown["state"], shown["interrupts"].as_array()),
-        (&"idle".into(), Some(&vec![]))
-    );
-}
-
-#[test]
 fn no_escape_sequence_of_a_title_or_the_agent_reaches_the_terminal() {
     let home = Home::new();
     let title = "\x1b[2Jred\x07\u{9b}31m\u{202e}dne";
@@ -322,14 +306,6 @@ fn no_escape_sequence_of_a_thought_reaches_the_terminal() {
 #[test]
 fn a_narrow_terminal_is_not_overrun() {
     let home = Home::new();
-    for title in [
-        "A title that is longer than this terminal",
-        "題名が長すぎて入らない場合でも切り詰める",
-    ] {
-        home.said(&["new", "--title", title]);
-    }
-    let (shown, _) = Terminal::run(&home, 40, &["ls"]).ended();
-    assert_eq!(shown.matches('…').count(), 2, "{shown:?}");
     let (shown, _) = Terminal::run_plain(&home, 40, &["--help"]).ended();
     for line in shown.lines() {
         // A path is not broken.

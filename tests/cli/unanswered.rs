@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 
 use super::listeners::refused;
@@ -50,9 +49,7 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
     let (cancel, _answer) = begun(&home, &["cancel", &deaf]);
     assert!(events.any(|line| line.contains("cancelling")));
 
-    daemon.signal(Signal::STOP);
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
-    waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
+    let frozen = daemon.freeze();
     for (name, child) in [
         ("send", send),
         ("attach", attach),
@@ -66,7 +63,7 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
     }
     chat.check_before_line("chat whose daemon is stopped", WIDE.into());
     // The chat is still connected when the daemon answers again, and the turns run on.
-    daemon.signal(Signal::CONT);
+    drop(frozen);
     chat.says("/history", "Begun");
     chat.leave();
     for (id, state) in [(&deaf, "cancelling"), (&talk, "prompting")] {

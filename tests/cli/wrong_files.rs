@@ -22,11 +22,3 @@ fn a_file_that_cannot_be_sent_is_named_with_what_helps() {
     }
     assert_eq!(home.said(&["history", &id]), "");
 }
-
-#[test]
-fn a_folder_that_does_not_exist_has_no_conversations() {
-    let home = Home::new();
-    home.said(&["new"]);
-    home.printed(&["ls", "--cwd", "./nowhere"], 4);
-    home.printed(&["transcripts", "--cwd", "./nowhere"], 4);
-}

@@ -124,23 +124,12 @@ impl Home {
         if let Ok(instance) = fs::read_to_string(self.data().join("instance")) {
             needles.push(format!("SESSIOND_MARK={}:", instance.trim()).into_bytes());
         }
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
-                continue;
-            };
-            // A process that ends meanwhile has nothing to show.
-            let shown = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
-            let texts = [shown("cmdline"), shown("environ")];
-            let belongs = needles
-                .iter()
-                .any(|needle| texts.iter().any(|text| contains(text, needle)));
-            if belongs && pid != std::process::id() {
-                found.push(pid);
-            }
-        }
+        let needles: Vec<&[u8]> = needles.iter().map(Vec::as_slice).collect();
+        let found = signs::processes_naming(&needles).into_iter();
         found
+            .map(|(pid, _)| pid)
+            .filter(|pid| *pid != std::process::id())
+            .collect()
     }
 
     /// The processes of this home beside this daemon.
@@ -310,16 +299,9 @@ pub(crate) fn ends_within(pid: u32, limit: Duration) -> bool {
     signs::descriptor_of(pid).is_none_or(|process| signs::ends_within(process, limit))
 }
 
-fn contains(text: &[u8], needle: &[u8]) -> bool {
-    text.windows(needle.len()).any(|window| window == needle)
-}
-
 /// Processes with their command lines.
 fn lines_of(processes: &[u32]) -> Vec<String> {
-    let line_of = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        format!("{pid} ({})", String::from_utf8_lossy(&line).replace('\0', " "))
-    };
+    let line_of = |pid: &u32| format!("{pid} ({})", signs::command_line(*pid));
     processes.iter().map(line_of).collect()
 }
 

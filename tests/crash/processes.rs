@@ -150,45 +150,6 @@ fn is_loopback(pid: u32) -> bool {
     line.split(|byte| *byte == 0).nth(1) == Some(b"loopback-agent")
 }
 
-/// F30: a prompt that nobody can answer any more is answered.
-#[test]
-fn who_waits_for_an_agent_that_is_killed_is_told() {
-    let home = Home::new("");
-    let daemon = home.start();
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        let mut client = Client::connect(&home.socket()).unwrap();
-        let id = client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()}));
-        client.call("conversation/subscribe", &json!({"conversationId": id}));
-        let prompt = json!({"conversationId": id, "prompt": "[[say on my way]][[hang]]"});
-        let request = client.send("conversation/prompt", &prompt).unwrap();
-        clients.push((client, request, id));
-    }
-    for (client, _, _) in &mut clients {
-        wait_for_words(client);
-    }
-    let agents = home.agents(&daemon);
-    assert_eq!(agents.len(), 1, "one process serves all: {agents:?}");
-    signal(agents[0], Signal::KILL);
-    for (client, request, _) in &mut clients {
-        let turn = answer_to(client, *request);
-        assert_eq!(turn["failure"]["kind"], "agentDied", "{turn}");
-        // It goes on by itself, so that nobody is to send it again.
-        assert_eq!(turn["failure"]["retryable"], false, "{turn}");
-        assert!(turn["continuation"].is_object(), "{turn}");
-    }
-    for (client, _, id) in &mut clients {
-        let prompt = json!({"conversationId": id, "prompt": "go on", "onBusy": "queue"});
-        let turn = client.call("conversation/prompt", &prompt);
-        assert_eq!(turn["stopReason"], "end_turn", "{turn}");
-        // In a session that was brought back for it, or for what went on by itself before.
-        let resumed = &turn["resumed"];
-        assert!(resumed.is_null() || resumed["fidelity"] == "full", "{turn}");
-    }
-    daemon.stop();
-    home.assert_at_rest();
-}
-
 /// Waits until the agent has said something in a turn.
 fn wait_for_words(client: &mut Client) {
     loop {
@@ -213,38 +174,6 @@ fn answer_to(client: &mut Client, request: u64) -> Value {
             return answer.unwrap();
         }
     }
-}
-
-#[test]
-fn an_agent_that_dies_at_once_is_told_with_its_last_words() {
-    let home = home_with_agent("echo first line >&2\necho the licence has run out >&2\nexit 3");
-    let daemon = home.start();
-    let mut client = Client::connect(&home.socket()).unwrap();
-    let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
-    let error = client.refused(
-        "conversation/prompt",
-        &json!({"conversationId": id, "prompt": "hello"}),
-    );
-    assert_eq!(error["code"], 1006, "{error}");
-    assert_eq!(error["data"]["kind"], "agentUnavailable", "{error}");
-    let message = error["message"].as_str().unwrap();
-    assert!(message.contains("the licence has run out"), "{message}");
-    daemon.stop();
-    home.assert_at_rest();
-}
-
-#[test]
-fn an_agent_that_dies_in_a_turn_is_told_with_its_last_words() {
-    let home = Home::new("");
-    let daemon = home.start();
-    let mut client = Client::connect(&home.socket()).unwrap();
-    let id = client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()}));
-    let turn = client.prompt(&id, "[[crash]]");
-    assert_eq!(turn["failure"]["kind"], "agentDied", "{turn}");
-    let message = turn["failure"]["message"].as_str().unwrap();
-    assert!(message.contains("crashing, as the prompt asked"), "{message}");
-    daemon.stop();
-    home.assert_at_rest();
 }
 
 /// A home whose agent ends neither with its input nor by SIGTERM, and is deaf to a cancellation when it is

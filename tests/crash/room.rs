@@ -9,12 +9,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::client::Client;
 use super::home::{Daemon, Home};
 use crate::daemon::error_words;
+use crate::daemon::external_changes::limit_files_of;
 
 /// The length of a title, in bytes: as long as it may be.
 const TITLE_BYTES: usize = 4 * 1024;
@@ -281,16 +281,6 @@ fn a_disk_that_cannot_be_written_is_told_at_the_start() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// Says how long a file of the daemon's may get.
-fn limit_files(daemon: &Daemon, length: Option<u64>) {
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
-    let limit = Rlimit {
-        current: length,
-        maximum: None,
-    };
-    prlimit(pid, Resource::Fsize, limit).unwrap();
-}
-
 /// A line of the journal that is written only in part because there is no space is removed again, wherever it was
 /// cut off.
 #[test]
@@ -303,12 +293,12 @@ fn a_line_that_was_written_in_part_was_not_acknowledged_and_does_no_harm() {
         let mut client = Client::connect(&home.socket()).unwrap();
         ids.push(client.new_conversation(&make));
         let length = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
-        limit_files(&daemon, Some(length + more));
+        limit_files_of(daemon.pid(), Some(length + more));
         for _ in 0..3 {
             assert_store_failed(&client.refused("conversation/new", &make));
         }
         client.call("daemon/status", &json!({}));
-        limit_files(&daemon, None);
+        limit_files_of(daemon.pid(), None);
         ids.push(client.new_conversation(&make));
         daemon.kill();
     }

@@ -7,7 +7,6 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::json;
 
 use super::error_words::check_start;
@@ -74,11 +73,9 @@ async fn a_daemon_that_stops_answering_behind_a_service_manager_is_named() {
     let waiting = App::connect(&home.socket()).await;
     let daemon = Daemon::spawn(&home, command(&home, &listener));
     waiting.call("daemon/status", json!({})).await.unwrap();
-    daemon.signal(Signal::STOP);
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
-    waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap();
+    let frozen = daemon.freeze();
     let output = cli::run(home.path(), &["ls", "--json"]);
-    daemon.signal(Signal::CONT);
+    drop(frozen);
     let expected = json!({"path": home.socket(), "pid": daemon.pid()});
     refused_after_5_seconds("ls (stopped daemon)", &output, &expected);
     cli::check(&cli::run(home.path(), &["ls"]), 0, "");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Fidelity, Relation, Resumed, Via};
+use bridge_protocol::link::{Fidelity, Relation, Via};
 use bridge_protocol::turn::FailureKind;
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn refuse_load_with(home: &Home, error: &Value) {
 /// Codex opens it again.
 async fn opens_again(app: &App, home: &Home, id: ConversationId) {
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
-    assert_eq!(resume(app, id).await.fidelity, Fidelity::Full);
+    assert_eq!(app.resumed(id).await.fidelity, Fidelity::Full);
     assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
 }
 
@@ -70,20 +70,13 @@ async fn not_resumable(app: &App, id: ConversationId) -> Vec<Value> {
     error.details["attempts"].read().unwrap()
 }
 
-async fn resume(app: &App, id: ConversationId) -> Resumed {
-    let told = app
-        .call("conversation/resume", json!({"conversationId": id}))
-        .await;
-    serde_json::from_value(told.unwrap()["resumed"].clone()).unwrap()
-}
-
 #[tokio::test]
 async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
     let home = home();
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     refuse_load(&home, UNKNOWN);
-    let resumed = resume(&app, id).await;
+    let resumed = app.resumed(id).await;
     assert_eq!(tried(&resumed), [(Via::Load, false), (Via::Text, true)]);
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Text, 0));
     app.send(id, r#"{"jsonrpc":"2.0","method":"_nothing/new"}"#).await;
@@ -137,7 +130,7 @@ async fn located_a_rollout_that_was_moved_is_brought_back() {
     let moved = move_to(&home, "sessions/2020/01/01");
     refuse_load(&home, UNKNOWN);
     // The scripted one refuses it all the same; the rest of the ladder is below.
-    let resumed = resume(&app, id).await;
+    let resumed = app.resumed(id).await;
     let expected = [(Via::Load, false), (Via::Located, false), (Via::Text, true)];
     assert_eq!(tried(&resumed), expected);
     assert_eq!(fs::read(&place).unwrap(), content);
@@ -219,7 +212,7 @@ async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
         adopt(&app, &home).await,
         app.make_of(&home.project(), "codex").await,
     );
-    resume(&app, id).await;
+    app.resumed(id).await;
     let head = app.get(id).await.head;
     let mut raw = daemon.raw().await;
     let (running, _) = raw.run(sibling, "hold").await;
@@ -283,7 +276,7 @@ async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     // Where it can be read again, all of it is told.
     fs::remove_file(&packed).unwrap();
     fs::write(&path, content).unwrap();
-    let resumed = resume(&app, id).await;
+    let resumed = app.resumed(id).await;
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Text, 0));
 }
 
@@ -338,5 +331,5 @@ async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
     let at: jiff::Timestamp = turn["continuation"]["at"].as_str().unwrap().parse().unwrap();
     assert_eq!(at, continuation.at);
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
-    assert_eq!(resume(&app, id).await.fidelity, Fidelity::Full);
+    assert_eq!(app.resumed(id).await.fidelity, Fidelity::Full);
 }

@@ -9,13 +9,13 @@ use std::io::Write;
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
-use bridge_protocol::history::Checkpoint;
 use serde_json::{Value, json};
 
 use crate::codex::{ROOT, ROOT_ID, rollout, write};
 use crate::home::Home;
 use crate::scripted;
-use crate::support::{App, Events, refused, within};
+use crate::support::{App, refused, within};
+use crate::watching::saved;
 
 /// The last turn of the root, of six.
 const LAST_TURN: &str = "01a1fcbf-e9e8-7521-8543-749c58e4d408";
@@ -55,14 +55,6 @@ pub(crate) async fn adopt(app: &App, home: &Home) -> ConversationId {
     let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
-}
-
-async fn saved(events: &mut Events) -> Checkpoint {
-    let take = |event: &Event| match event {
-        Event::CheckpointSaved { checkpoint } => Some(checkpoint.clone()),
-        _ => None,
-    };
-    events.find(take).await
 }
 
 #[tokio::test]

@@ -196,7 +196,10 @@ async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
         id.to_string()[..6].to_owned(),
         id.to_string()[..13].to_owned(),
         first.to_string(),
+        first.to_string()[..8].to_owned(),
+        first.to_string()[..13].to_owned(),
         second.to_string(),
+        second.to_string()[..6].to_owned(),
     ];
     for name in names {
         let found = app.ask("conversation/get", &name).await;
@@ -274,6 +277,7 @@ async fn the_status_tells_what_runs() {
     assert_eq!(status["protocolVersion"], 1);
     assert_eq!(status["pid"], daemon.pid());
     assert_eq!(status["home"], home.path().to_str().unwrap());
+    assert_eq!(status["socket"], json!(home.socket()));
     assert_eq!(
         (&status["conversations"], &status["live"], &status["agents"]),
         (&json!(1), &json!(0), &json!(0))

@@ -15,13 +15,8 @@ use crate::support::App;
 
 /// A conversation whose transcript was copied by a daemon that has ended, and the folder of the copy.
 async fn kept(home: &Home) -> (ConversationId, PathBuf) {
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["first"]).await;
-    app.close(id).await;
-    let answer = keep(&app, json!({"conversationId": id})).await.unwrap();
-    let folder = Path::new(&answer.kept[0].path).parent().unwrap().to_owned();
-    (id, folder)
+    let (_daemon, app) = home.opened().await;
+    super::set_aside::kept(home, &app).await
 }
 
 /// The copies themselves, without the list.

@@ -40,10 +40,10 @@ async fn ids(app: &App) -> Vec<String> {
     listed.iter().map(id).collect()
 }
 
-/// A home with some conversations whose daemon was stopped, in the order of the list.
 /// A version that is newer than this one.
 const WRITER: &str = "session-bridge 9.8.7";
 
+/// A home with some conversations whose daemon was stopped, in the order of the list.
 async fn home_with_conversations() -> (Home, ConversationId, Vec<String>) {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
@@ -68,12 +68,16 @@ async fn a_journal_of_a_newer_version_ends_the_start_and_stays_as_it_is() {
     newer["writtenBy"] = json!(WRITER);
     fs::write(&journal, format!("{newer}\n{lines}{{\"not\":\"known yet\"")).unwrap();
     let as_it_is = files(&home.data());
+    let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    let times = || as_it_is.keys().map(|path| modified(path)).collect::<Vec<_>>();
+    let before_starts = times();
     for _ in 0..2 {
         let (status, said) = home.run(&[]);
         let error = check_start("with a journal of a newer version", status.code(), &said);
         assert!(error.contains(WRITER), "{error}");
         let found = files(&home.data());
         assert!(found == as_it_is, "{:?}", found.keys());
+        assert_eq!(times(), before_starts, "nothing is written again");
     }
     // The version that wrote it has everything.
     fs::write(&journal, &text).unwrap();

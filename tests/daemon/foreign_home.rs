@@ -9,14 +9,14 @@ use super::error_words::check_start;
 use crate::home::Home;
 
 /// Another user.
-const STRANGER: u32 = 65534;
+pub(crate) const STRANGER: u32 = 65534;
 
 /// Whether files can be given to another user here.
 #[allow(
     clippy::print_stdout,
     reason = "whoever runs the tests is told what was left out"
 )]
-fn can_give_away() -> bool {
+pub(crate) fn can_give_away() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         println!("skipped: only root can give a file to another user");
@@ -24,7 +24,7 @@ fn can_give_away() -> bool {
     is_root
 }
 
-fn give_away(path: &Path) {
+pub(crate) fn give_away(path: &Path) {
     std::os::unix::fs::lchown(path, Some(STRANGER), Some(STRANGER)).unwrap();
 }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 
 use bridge_protocol::ConversationId;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 use crate::support::{App, DEADLINE, Raw};
@@ -230,7 +230,8 @@ impl Drop for Home {
         // Of a daemon that was killed an agent may be on its way out: it has read the end of its input.
         for (pid, line) in self.processes() {
             wait_for_end(pid);
-            assert!(!is_running(pid, &self.path), "left behind: {pid} {line}");
+            let is_left = self.processes().iter().any(|(left, _)| *left == pid);
+            assert!(!is_left, "left behind: {pid} {line}");
         }
     }
 }
@@ -291,6 +292,13 @@ impl Daemon<'_> {
         kill_process(pid_of(self.pid()), signal).unwrap();
     }
 
+    /// Stops it where it stands, and waits until it does.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let frozen = Frozen::new(self.pid());
+        waitpid(Some(frozen.0), WaitOptions::UNTRACED).unwrap().unwrap();
+        frozen
+    }
+
     /// Waits for the end, which somebody has asked for already.
     pub(crate) async fn ended(mut self) -> ExitStatus {
         let child = self.child.take().unwrap();
@@ -345,6 +353,25 @@ fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
+/// A process that stands still. It goes on when this is dropped.
+pub(crate) struct Frozen(Pid);
+
+impl Frozen {
+    /// Stops a process where it stands.
+    pub(crate) fn new(pid: u32) -> Self {
+        let pid = pid_of(pid);
+        kill_process(pid, Signal::STOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // One that has ended meanwhile cannot go on.
+        let _ended = kill_process(self.0, Signal::CONT);
+    }
+}
+
 /// Kills one process.
 pub(crate) fn kill_now(pid: u32) {
     kill_process(pid_of(pid), Signal::KILL).unwrap();
@@ -365,29 +392,10 @@ pub(crate) fn wait_for_end(_: u32) {}
 /// The processes whose command line or environment names the folder, where the system shows both.
 #[cfg(target_os = "linux")]
 fn processes_of(folder: &Path) -> Vec<(u32, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        if is_running(pid, folder) {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
-        }
-    }
-    found
+    crate::signs::processes_naming(&[folder.to_str().unwrap().as_bytes()])
 }
 
 #[cfg(not(target_os = "linux"))]
 fn processes_of(_: &Path) -> Vec<(u32, String)> {
     Vec::new()
-}
-
-fn is_running(pid: u32, folder: &Path) -> bool {
-    let needle = folder.to_str().unwrap().as_bytes();
-    // A process that ends meanwhile has nothing to show.
-    ["cmdline", "environ"].iter().any(|file| {
-        let shown = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        shown.windows(needle.len()).any(|window| window == needle)
-    })
 }

@@ -213,6 +213,7 @@ async fn an_elicitation_is_answered_in_the_words_of_acp() {
             true,
         ),
         (json!({"action": "decline"}), true),
+        (json!({"action": "maybe"}), false),
         (json!({"outcome": "selected", "optionId": "x"}), false),
     ] {
         let mut raw = daemon.raw().await;
@@ -242,6 +243,7 @@ async fn an_elicitation_is_answered_in_the_words_of_acp() {
         [
             &json!({"action": "accept", "content": {"colour": "red", "n": 1}}),
             &json!({"action": "decline"}),
+            &json!({"action": "cancel"}),
             &json!({"action": "cancel"}),
         ]
     );

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use bridge_protocol::error::ErrorKind;
-use bridge_protocol::link::{Fidelity, LineageReason, Resumed, Via};
+use bridge_protocol::link::{Fidelity, LineageReason, Via};
 use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use serde_json::{Value, json};
 
@@ -25,13 +25,6 @@ use crate::support::{App, refused};
 
 /// Nothing is kept but what a test asks for.
 const KEEP_NOTHING: &str = "[keep]\nenabled = false\n";
-
-async fn resume(app: &App, id: ConversationId) -> Resumed {
-    let answer = app
-        .call("conversation/resume", json!({"conversationId": id}))
-        .await;
-    serde_json::from_value(answer.unwrap()["resumed"].clone()).unwrap()
-}
 
 /// The file that says what the restored transcript of a session lacks.
 fn mark_of(home: &Home, session: &str) -> Option<PathBuf> {
@@ -81,7 +74,7 @@ async fn cancelled_turn(daemon: &Daemon<'_>, app: &App, id: ConversationId) {
 }
 
 async fn assert_reported_once(app: &App, id: ConversationId) {
-    let resumed = resume(app, id).await;
+    let resumed = app.resumed(id).await;
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Archive, Fidelity::Partial, 1)
@@ -159,7 +152,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     let forked = app.fork(id, false).await.unwrap();
     app.close(forked.conversation.id).await;
     app.close(id).await;
-    assert_eq!(resume(&app, id).await.via, Via::Resume);
+    assert_eq!(app.resumed(id).await.via, Via::Resume);
     assert_eq!(app.remembered(id).await[..2], ["first", "second"]);
     drop(daemon);
 }
@@ -201,7 +194,7 @@ async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
         assert_not_to_be_branched(&app, id, None).await;
         assert_reported_once(&app, id).await;
         app.close(id).await;
-        let resumed = resume(&app, id).await;
+        let resumed = app.resumed(id).await;
         assert_eq!((resumed.via, resumed.fidelity), (Via::Load, Fidelity::Full));
     }
 }
@@ -297,7 +290,7 @@ async fn a_list_that_cannot_be_read_hides_no_missing_turns() {
         assert_reported_once(&app, id).await;
         app.fork(id, false).await.unwrap();
         app.close(id).await;
-        let resumed = resume(&app, id).await;
+        let resumed = app.resumed(id).await;
         assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     }
 }
@@ -315,7 +308,7 @@ async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
         spoil(&list, how);
         let written = fs::read(&list).unwrap();
         app.fork(id, false).await.unwrap();
-        let resumed = resume(&app, id).await;
+        let resumed = app.resumed(id).await;
         assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
         app.close(id).await;
         lose(&home);
@@ -341,14 +334,14 @@ async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
             app.call("conversation/resume", strict).await,
             ErrorKind::NotResumable,
         );
-        let resumed = resume(&app, id).await;
+        let resumed = app.resumed(id).await;
         assert_eq!(
             (resumed.via, resumed.fidelity, resumed.missing_turns),
             (Via::Archive, Fidelity::Partial, 0)
         );
         app.fork(id, false).await.unwrap();
         app.close(id).await;
-        let resumed = resume(&app, id).await;
+        let resumed = app.resumed(id).await;
         assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
         let aside = PathBuf::from(format!("{}.set-aside-1", mark.display()));
         assert!(
@@ -468,7 +461,7 @@ async fn a_restore_that_fails_leaves_no_mark() {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, &text).unwrap();
     app.fork(id, false).await.unwrap();
-    let resumed = resume(&app, id).await;
+    let resumed = app.resumed(id).await;
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
 }
 

@@ -13,12 +13,7 @@ use serde_json::{Value, json};
 use crate::damaged::tear;
 use crate::home::{Home, kill_now, wait_for_end};
 use crate::scripted;
-use crate::support::{App, refused, tried};
-
-async fn resume(app: &App, id: ConversationId) -> Resumed {
-    let answer = app.ask("conversation/resume", id).await;
-    serde_json::from_value(answer["resumed"].clone()).unwrap()
-}
+use crate::support::{refused, tried};
 
 fn full(resumed: &Resumed) {
     assert_eq!(
@@ -39,7 +34,7 @@ async fn live_a_session_that_is_open_is_used_as_it_is() {
         None,
         "this prompt had to bring nothing back"
     );
-    let resumed = resume(&app, id).await;
+    let resumed = app.resumed(id).await;
     full(&resumed);
     assert_eq!(tried(&resumed), [(Via::Live, true)]);
 }
@@ -479,7 +474,7 @@ async fn the_agents_own_clear_is_followed() {
     assert_eq!(links.collect::<Vec<_>>(), [(&old, 1), (&to, 1)]);
     assert_eq!(chain[1].relation, Relation::Fresh);
     app.close(id).await;
-    full(&resume(&app, id).await);
+    full(&app.resumed(id).await);
     assert_eq!(
         app.remembered(id).await,
         ["after"],

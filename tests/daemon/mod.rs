@@ -63,12 +63,12 @@ mod event_order;
 mod events;
 mod export_reports;
 mod export_secrets;
-mod external_changes;
+pub(crate) mod external_changes;
 mod failure_captures;
 mod family;
 #[cfg(target_os = "linux")]
 mod flooding;
-mod foreign_home;
+pub(crate) mod foreign_home;
 mod forgetting;
 mod fork_places;
 mod forks;

@@ -50,7 +50,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 /// A conversation whose transcript was copied, and the folder of the copy.
-async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
+pub(crate) async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     let id = app.begun(&home.project(), &["first"]).await;
     app.close(id).await;
     let answer = keep(app, json!({"conversationId": id})).await.unwrap();

@@ -64,26 +64,6 @@ async fn a_signal_stops_the_daemon_in_order() {
     }
 }
 
-/// While it stops nothing new is begun; a second signal does not wait for an agent that ignores the first.
-#[tokio::test]
-async fn a_second_signal_cuts_the_stop_short() {
-    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let other = app.make(&home.project()).await;
-    let mut holder = daemon.raw().await;
-    holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
-    daemon.signal(Signal::TERM);
-    while holder.event("stateChanged").await["state"] != "cancelling" {}
-    for id in [id, other] {
-        refused(app.try_send(id, "x").await, ErrorKind::ShuttingDown);
-    }
-    let made = app.call("conversation/new", json!({"cwd": home.project()})).await;
-    refused(made, ErrorKind::ShuttingDown);
-    daemon.signal(Signal::TERM);
-    assert!(daemon.ended().await.success());
-}
-
 /// A call that is refused because the daemon stops has changed no file, so it can be repeated under its key.
 #[tokio::test]
 async fn what_is_refused_while_it_stops_was_not_done() {
@@ -100,6 +80,9 @@ async fn what_is_refused_while_it_stops_was_not_done() {
     holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
     daemon.signal(Signal::TERM);
     while holder.event("stateChanged").await["state"] != "cancelling" {}
+    refused(app.try_send(id, "x").await, ErrorKind::ShuttingDown);
+    let made = app.call("conversation/new", json!({"cwd": home.project()})).await;
+    refused(made, ErrorKind::ShuttingDown);
     let forget = json!({"upstreamId": session, "requestId": "f1"});
     let refusal = app.call("transcript/forget", forget.clone()).await;
     refused(refusal, ErrorKind::ShuttingDown);
@@ -111,35 +94,27 @@ async fn what_is_refused_while_it_stops_was_not_done() {
     assert!(forgotten["bytes"].as_u64().unwrap() > 0);
 }
 
-#[tokio::test]
-async fn a_shutdown_waits_no_longer_than_it_was_told() {
-    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let mut holder = daemon.raw().await;
-    let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
-    app.call("daemon/shutdown", json!({"graceMs": 100}))
-        .await
-        .unwrap();
-    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
-    assert!(daemon.ended().await.success());
-}
-
 /// Also for a turn that is being cancelled already.
 #[tokio::test]
-async fn a_shutdown_waits_no_longer_for_a_turn_that_is_being_cancelled() {
-    let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let mut holder = daemon.raw().await;
-    let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
-    holder
-        .send("conversation/cancel", json!({"conversationId": id}))
-        .await;
-    while holder.event("stateChanged").await["state"] != "cancelling" {}
-    app.call("daemon/shutdown", json!({"graceMs": 0})).await.unwrap();
-    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
-    assert!(daemon.ended().await.success());
+async fn a_shutdown_waits_no_longer_than_it_was_told() {
+    for is_being_cancelled in [false, true] {
+        let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
+        let (daemon, app) = home.opened().await;
+        let id = app.make(&home.project()).await;
+        let mut holder = daemon.raw().await;
+        let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
+        if is_being_cancelled {
+            holder
+                .send("conversation/cancel", json!({"conversationId": id}))
+                .await;
+            while holder.event("stateChanged").await["state"] != "cancelling" {}
+        }
+        app.call("daemon/shutdown", json!({"graceMs": 100}))
+            .await
+            .unwrap();
+        assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+        assert!(daemon.ended().await.success());
+    }
 }
 
 /// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is

@@ -4,22 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bridge_protocol::ConversationId;
 use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
 use serde_json::json;
 
+use super::set_aside::kept;
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
 use crate::support::App;
-
-/// A conversation whose transcript is copied, and the folder of the copy.
-async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
-    let id = app.begun(&home.project(), &["first"]).await;
-    app.close(id).await;
-    let answer = keep(app, json!({"conversationId": id})).await.unwrap();
-    (id, Path::new(&answer.kept[0].path).parent().unwrap().to_owned())
-}
 
 /// Puts files into a folder, as a user or another program may.
 fn put(folder: &Path) -> [PathBuf; 2] {

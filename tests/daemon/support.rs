@@ -213,6 +213,11 @@ impl App {
         within(fork).await.map_err(told)
     }
 
+    /// How the session of a conversation comes back.
+    pub(crate) async fn resumed(&self, id: ConversationId) -> Resumed {
+        serde_json::from_value(self.ask("conversation/resume", id).await["resumed"].clone()).unwrap()
+    }
+
     pub(crate) async fn close(&self, id: ConversationId) {
         within(self.client.call(Close {
             conversation_id: id.into(),

@@ -109,7 +109,8 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let transcripts = "transcripts = \"$FOLDER\"\ntranscript_format = \"claude\"\n";
     let home = Home::new();
     let folder = home.folder_named("transcripts");
-    let agent = configured("remote", None);
+    let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"list":{},"resume":{}}}"#;
+    let agent = configured("remote", Some(capabilities));
     let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
     home.configure(&format!(
         "default_agent = \"loopback\"\n{command}{}{environment}",
@@ -120,6 +121,9 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let local = app.begun(&home.project(), &["one"]).await;
     let remote = app.make_of(&home.project(), "remote").await;
     assert_eq!(app.send(remote, "one").await.stop_reason, StopReason::EndTurn);
+    let closed = app.make_of(&home.project(), "remote").await;
+    assert_eq!(app.send(closed, "one").await.stop_reason, StopReason::EndTurn);
+    app.close(closed).await;
     let mount = Mount::over(&daemon, Path::new(&folder));
 
     let mut waiting = Vec::new();
@@ -135,6 +139,10 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
         let id = raw.send(method, json!({"conversationId": remote})).await;
         waiting.push((method, raw, id));
     }
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": closed, "prompt": "two"});
+    let id = raw.send("conversation/prompt", prompt).await;
+    waiting.push(("conversation/prompt", raw, id));
     assert_eq!(app.messages(local).await.len(), 2);
     assert_eq!(app.checkpoints(local).await.len(), 1);
     let checked = app.ask("transcript/check", local).await;

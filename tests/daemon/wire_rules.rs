@@ -95,30 +95,6 @@ async fn every_time_has_three_fraction_digits() {
 }
 
 #[tokio::test]
-async fn a_prefix_of_an_upstream_id_names_its_conversation() {
-    let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
-    let other = app.begun(&home.project(), &["two"]).await;
-    let first = app.get(id).await.head.unwrap();
-    let fork = app.fork(id, true).await.unwrap();
-    assert_ne!(fork.link.unwrap().upstream_id, first);
-    for end in [8, 13, first.as_str().len()] {
-        let answer = app.ask("conversation/get", &first.as_str()[..end]).await;
-        assert_eq!(answer["conversation"]["id"], json!(id));
-    }
-    let head = app.get(other).await.head.unwrap();
-    assert_eq!(
-        app.ask("conversation/get", &head.as_str()[..6]).await["conversation"]["id"],
-        json!(other)
-    );
-    // Its words have the prefix, which differs each time.
-    let short = json!({"conversationId": &head.as_str()[..5]});
-    let error = app.call("conversation/get", short).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::NotFound);
-}
-
-#[tokio::test]
 async fn a_repeated_call_returns_its_result_whatever_has_happened_to_its_folder() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
@@ -178,31 +154,6 @@ async fn a_reset_can_be_undone() {
     refused(again, ErrorKind::Conflict);
 }
 
-/// A session of a conversation that was reset leads to that conversation, with its history, and never to an empty one.
-#[tokio::test]
-async fn to_adopt_a_session_of_a_reset_conversation_undoes_the_reset() {
-    let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
-    let head = app.get(id).await.head;
-    app.ask("conversation/reset", id).await;
-    let adopted = app
-        .call("conversation/adopt", json!({"upstreamId": head}))
-        .await
-        .unwrap();
-    assert_eq!(adopted["conversation"]["id"], json!(id));
-    assert_eq!(adopted["conversation"]["head"], json!(head));
-    assert_eq!(app.remembered(id).await, ["one", "two"]);
-}
-
-#[tokio::test]
-async fn the_status_names_the_socket() {
-    let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let status = app.call("daemon/status", json!({})).await.unwrap();
-    assert_eq!(status["socket"], json!(home.socket()));
-}
-
 /// The methods of the contract that change the conversation that they name.
 fn changing(document: &Value) -> BTreeSet<&str> {
     let takes = |method: &Value, name: &str| {
@@ -230,6 +181,7 @@ async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
         ("conversation/close", json!({}), &busy),
         ("conversation/continue", json!({"at": "now"}), &busy),
         ("conversation/delete", json!({}), &busy),
+        ("conversation/delete", json!({"transcripts": "delete"}), &busy),
         (
             "conversation/edit",
             json!({"at": "cp.loopback.x.y", "prompt": "x"}),
@@ -277,5 +229,6 @@ async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
         assert_eq!(answers[0]["result"]["stopReason"], "cancelled", "{method}");
         assert_eq!(answers[1].pointer(place), Some(sign), "{method}: {}", answers[1]);
         assert_eq!(answers[2]["result"]["cancelled"], true, "{method}");
+        assert_eq!(app.remembered(id).await[0], "one", "{method} changes nothing");
     }
 }

@@ -8,41 +8,6 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::{Refusal, refused};
 
-#[tokio::test]
-async fn what_a_running_turn_forbids_is_busy_and_changes_nothing() {
-    let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
-    let mut holder = daemon.raw().await;
-    let (request, turn) = holder.hang(id).await;
-
-    let mut raw = daemon.raw().await;
-    let table = [
-        ("prompt", json!({"prompt": "x"})),
-        ("close", json!({})),
-        ("reset", json!({})),
-        ("delete", json!({})),
-        ("delete", json!({"transcripts": "delete"})),
-        ("fork", json!({"inPlace": true})),
-    ];
-    for (method, more) in table {
-        let mut params = more;
-        params["conversationId"] = json!(id);
-        let expected = Refusal(1003, "busy", true);
-        raw.refused(&format!("conversation/{method}"), params, expected)
-            .await;
-    }
-    assert_eq!(app.get(id).await.state, ConversationState::Prompting);
-    let cancelled = raw
-        .ask("conversation/cancel", json!({"conversationId": id}))
-        .await;
-    assert_eq!(cancelled["result"], json!({"cancelled": true}));
-    let ended = holder.answer(request).await;
-    assert_eq!(ended["result"]["stopReason"], "cancelled");
-    assert_eq!(ended["result"]["turnId"], turn);
-    assert_eq!(app.remembered(id).await[0], "first");
-}
-
 /// An agent that can neither resume nor load would lose the history with the session: only giving it up
 /// closes it.
 #[tokio::test]

@@ -184,11 +184,6 @@ impl Agent {
         });
     }
 
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("a signal");
-        self.child.wait().expect("a status");
-    }
-
     /// Ends the agent's input.
     pub(crate) fn end_input(&mut self) {
         drop(self.stdin.take());

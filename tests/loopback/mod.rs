@@ -1,4 +1,4 @@
-//! The loopback agent as a real process: every directive, and every way to lose and find a session.
+//! The loopback agent as a real process: what the tests of the daemon, which use all of its directives, do not show.
 
 #![allow(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 #![allow(

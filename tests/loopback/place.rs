@@ -50,16 +50,11 @@ impl Place {
 /// A turn as the transcript has it.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    pub(crate) prompt: String,
     pub(crate) prompt_uuid: String,
     /// All texts of the agent.
     pub(crate) reply: String,
     /// The last message with a text of the agent.
     pub(crate) last_message_id: String,
-    /// The user interrupted it.
-    pub(crate) is_interrupted: bool,
-    /// It ended with an error of the model's server.
-    pub(crate) is_api_error: bool,
 }
 
 impl Place {
@@ -73,43 +68,19 @@ impl Place {
             let is_prompt = record["origin"]["kind"] == "human";
             if is_prompt {
                 turns.push(Turn {
-                    prompt: text,
                     prompt_uuid: record["uuid"].as_str().expect("a uuid").to_owned(),
                     ..Turn::default()
                 });
                 continue;
             }
             let Some(turn) = turns.last_mut() else { continue };
-            match record["type"].as_str() {
-                Some("assistant") if record["isApiErrorMessage"] == true => turn.is_api_error = true,
-                Some("assistant") if !text.is_empty() => {
-                    turn.reply.push_str(&text);
-                    turn.last_message_id = message["id"].as_str().expect("an id").to_owned();
-                }
-                Some("user") if text == "[Request interrupted by user]" => turn.is_interrupted = true,
-                _ => {}
+            if record["type"] == "assistant" && !text.is_empty() {
+                turn.reply.push_str(&text);
+                turn.last_message_id = message["id"].as_str().expect("an id").to_owned();
             }
         }
         turns
     }
-
-    /// A copy of a transcript under another id, beside it.
-    pub(crate) fn copy_as(&self, id: &str, new_id: &str) {
-        let source = self.transcript(id);
-        let text = fs::read_to_string(&source).expect("a transcript");
-        fs::write(
-            source.with_file_name(format!("{new_id}.jsonl")),
-            text.replace(id, new_id),
-        )
-        .expect("a copy");
-    }
-}
-
-pub(crate) fn pairs(turns: &[(&str, &str)]) -> Vec<(String, String)> {
-    turns
-        .iter()
-        .map(|(user, assistant)| ((*user).to_owned(), (*assistant).to_owned()))
-        .collect()
 }
 
 pub(crate) fn code(error: &Value) -> i64 {

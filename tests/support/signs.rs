@@ -23,6 +23,30 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// How much is read of a folder's events at once, in bytes.
 const EVENTS_BYTES: usize = 4096;
 
+/// The processes whose command line or environment names one of these, with their command lines, where the system
+/// shows both.
+pub(crate) fn processes_naming(needles: &[&[u8]]) -> Vec<(u32, String)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let named = pids.filter(|pid| needles.iter().any(|needle| is_naming(*pid, needle)));
+    named.map(|pid| (pid, command_line(pid))).collect()
+}
+
+/// Whether a process runs whose command line or environment names this.
+fn is_naming(pid: u32, needle: &[u8]) -> bool {
+    // A process that ends meanwhile has nothing to show.
+    ["cmdline", "environ"].iter().any(|file| {
+        let shown = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        shown.windows(needle.len()).any(|window| window == needle)
+    })
+}
+
+/// The command line of a process, with spaces between its words.
+pub(crate) fn command_line(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
+}
+
 /// A process that no later one can be taken for; none when it has gone already.
 #[must_use]
 pub(crate) fn descriptor_of(pid: u32) -> Option<OwnedFd> {

@@ -444,12 +444,6 @@ fn a_dead_agents_last_words_are_its_message() {
 }
 
 #[test]
-fn names_are_those_of_the_wire() {
-    assert_eq!(RateLimited.as_str(), "rateLimited");
-    assert_eq!(FailureKind::DaemonRestarted.as_str(), "daemonRestarted");
-}
-
-#[test]
 fn messages_have_no_terminal_control_sequences() {
     let printed = "\u{1b}[2m22:00\u{1b}[0m \u{1b}[31mERROR\u{1b}[0m no room\n\u{1b}[0m\n";
     let error = json!({"code": 1001, "message": printed, "data": {"restartable": true}});

@@ -190,25 +190,6 @@ async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
 }
 
 #[tokio::test]
-async fn the_error_of_an_agent_that_dies_at_once_has_its_last_output() {
-    let dying = launch("echo cannot find my configuration >&2; exit 4");
-    let books = Arc::new(Books::default());
-    let pool = pool_with(PoolSettings::default(), books.clone());
-    let key = PoolKey::new("a", &dying);
-    let error = soon(pool.acquire(&key, &dying, Urgency::Now)).await.unwrap_err();
-    let AcquireError::Spawn { source, .. } = error else {
-        panic!("{error:?}")
-    };
-    let SpawnError::DiedAtOnce { death, .. } = &*source else {
-        panic!("{source:?}")
-    };
-    assert_eq!(death.status.unwrap().code(), Some(4));
-    assert_eq!(death.stderr_tail, "cannot find my configuration\n");
-    crate::words::check("an agent that dies at once", "spawn", &source.to_string());
-    assert_eq!(*books.running.lock().unwrap(), []);
-}
-
-#[tokio::test]
 async fn an_agent_that_refuses_to_initialize_is_ended() {
     let refusing = launch(
         "read -r line; id=${line#*\\\"id\\\":}; id=${id%%,*}; echo \"{\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32000,\\\"message\\\":\\\"log in\\\"}}\"; cat >/dev/null",
@@ -264,27 +245,6 @@ async fn descendants_of_a_dead_agent_end_before_its_successor_is_handed_out() {
     assert!(second.generation() > first.generation());
     assert!(first.stopped().now_or_never().is_some(), "its child still runs");
     soon(pool.shutdown(StopDeadlines::default())).await;
-}
-
-#[tokio::test]
-async fn f33_an_unused_agent_is_stopped() {
-    let agent = launch(AGENT);
-    let settings = PoolSettings {
-        idle: Duration::from_millis(20),
-        ..PoolSettings::default()
-    };
-    let books = Arc::new(Books::default());
-    let pool = pool_with(settings, books.clone());
-    let key = PoolKey::new("a", &agent);
-    let lease = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
-    let agent = pool.running().remove(0);
-    let second_lease = lease.clone();
-    drop(lease);
-    assert_eq!(agent.leases.count(), 1);
-    drop(second_lease);
-    soon(agent.stopped()).await;
-    assert!(pool.running().is_empty());
-    assert_eq!(*books.running.lock().unwrap(), []);
 }
 
 #[tokio::test]
@@ -355,23 +315,4 @@ async fn a_shutdown_ends_running_and_starting_agents() {
     );
     let late = pool.acquire(&silent_key, &silent, Urgency::Now).await;
     assert!(matches!(late, Err(AcquireError::ShuttingDown)), "{late:?}");
-}
-
-#[tokio::test]
-async fn a_second_signal_shortens_a_shutdown() {
-    let stubborn = launch(&format!("trap '' TERM; {AGENT}; while :; do sleep 1000; done"));
-    let pool = pool();
-    let lease = soon(pool.acquire(&PoolKey::new("a", &stubborn), &stubborn, Urgency::Now))
-        .await
-        .unwrap();
-    let endless = StopDeadlines {
-        eof: 10 * PATIENCE,
-        term: 10 * PATIENCE,
-        kill: PATIENCE,
-    };
-    soon(futures_util::future::join(pool.shutdown(endless), async {
-        pool.hurry();
-    }))
-    .await;
-    assert!(lease.connection().death().is_some());
 }

@@ -7,7 +7,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::*;
-use crate::agent::wire::{Connection, WireOptions};
 
 /// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -231,50 +230,6 @@ async fn f32_a_process_that_ignores_sigterm_is_killed() {
     assert!(left(&process).is_empty());
 }
 
-#[tokio::test]
-async fn a_second_signal_skips_the_waits() {
-    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
-    drop(wait_until_up(&mut process).await);
-    let hurry = CancellationToken::new();
-    hurry.cancel();
-    let stopped = tokio::time::timeout(PATIENCE, process.stop(PATIENT, &hurry)).await;
-    assert_eq!(stopped.unwrap().stopped_by, StoppedBy::Kill);
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn f32_a_descendant_in_a_session_of_its_own_is_swept() {
-    let script = "setsid sh -c \"trap '' TERM; echo up; while :; do sleep 1000; done\" & cat >/dev/null";
-    let mut process = start(script).await;
-    drop(wait_until_up(&mut process).await);
-    let report = process
-        .stop(
-            StopDeadlines {
-                eof: PATIENCE,
-                ..IMPATIENT
-            },
-            &never(),
-        )
-        .await;
-    assert_eq!(report.stopped_by, StoppedBy::EndOfInput);
-    assert_eq!(report.sweep.survivors, []);
-    let names: Vec<&str> = report
-        .sweep
-        .ended
-        .iter()
-        .map(|ended| ended.name.as_str())
-        .collect();
-    assert!(names.contains(&"sh"), "{names:?}");
-    assert!(
-        report
-            .sweep
-            .ended
-            .iter()
-            .any(|ended| ended.signal == sweep::SweepSignal::Kill)
-    );
-    assert!(left(&process).is_empty());
-}
-
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_descendant_without_its_environment_is_swept() {
@@ -302,30 +257,6 @@ async fn dropping_a_running_process_kills_it() {
     drop(process);
     let status = tokio::time::timeout(PATIENCE, watch.ended()).await.unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
-}
-
-#[tokio::test]
-async fn f31_a_death_is_noticed_while_a_descendant_keeps_the_pipes_open() {
-    let mut process = start("sleep 1000 & echo last words >&2; exit 3").await;
-    let (stdin, stdout) = process.take_pipes().unwrap();
-    let connection = Connection::over(stdout, stdin, process.watch(), WireOptions::default());
-    let death = tokio::time::timeout(PATIENCE, connection.died()).await.unwrap();
-    assert_eq!(death.status.unwrap().code(), Some(3));
-    assert_eq!(death.stderr_tail, "last words\n");
-    process.stop(PATIENT, &never()).await;
-    assert!(left(&process).is_empty());
-}
-
-/// Output that is always available, as from a descendant that writes faster than it is read.
-#[tokio::test]
-async fn f31_a_death_is_noticed_while_a_descendant_floods_the_output() {
-    let mut process = start("exit 3").await;
-    let (stdin, _stdout) = process.take_pipes().unwrap();
-    let flood = tokio::io::repeat(b'\n');
-    let connection = Connection::over(flood, stdin, process.watch(), WireOptions::default());
-    let death = tokio::time::timeout(PATIENCE, connection.died()).await.unwrap();
-    assert_eq!(death.status.unwrap().code(), Some(3));
-    process.stop(PATIENT, &never()).await;
 }
 
 #[test]

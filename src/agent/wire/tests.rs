@@ -243,42 +243,6 @@ async fn detaching_an_older_attachment_leaves_the_newer_one() {
 }
 
 #[tokio::test]
-async fn requests_of_the_agent_are_passed_on_or_refused() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("s"), &sender).unwrap();
-    peer.write("{\"id\":\"t-1\",\"method\":\"terminal/create\",\"params\":{\"sessionId\":\"s\"}}\n")
-        .await;
-    let refused = peer.read().await;
-    assert_eq!(
-        (&refused["id"], &refused["error"]["code"]),
-        (&"t-1".into(), &(-32601).into())
-    );
-    peer.write(&permission("unknown", "5")).await;
-    assert_eq!(peer.read().await["error"]["code"], -32601);
-
-    peer.write(&permission("s", "\"p\\u0031\"")).await;
-    let mut taken = Vec::new();
-    soon(receiver.recv_up_to(&mut taken, 64)).await;
-    let Incoming::Request { id, method, line } = &taken[0] else {
-        panic!("{taken:?}")
-    };
-    assert_eq!(method.as_str(), "session/request_permission");
-    assert_eq!(line.params(), Some("{\"sessionId\":\"s\"}"));
-    // Across two lines, as a client may write it.
-    connection
-        .respond(id, Ok(&raw("{\"outcome\":\r\n{\"x\":1.0}}")))
-        .unwrap();
-    let answer = peer.from_us.next_line().await.unwrap().unwrap();
-    assert_eq!(
-        answer,
-        "{\"jsonrpc\":\"2.0\",\"id\":\"p\\u0031\",\"result\":{\"outcome\":  {\"x\":1.0}}}"
-    );
-    let again = connection.respond(id, Ok(&raw("{}")));
-    assert!(matches!(again, Err(CallError::NotWaiting(_))), "{again:?}");
-}
-
-#[tokio::test]
 async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());

@@ -253,7 +253,13 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = answer.link.map(|link| {
         let branch = words::branch(&link.upstream_id, answer.via);
-        format!("{branch}, {}", words::history_kept(answer.fidelity))
+        let kept = match (options.at.is_some(), answer.fidelity, link.carried_turns) {
+            (true, Fidelity::Full, 0) => "with the history up to there".to_owned(),
+            (true, Fidelity::Full, 1) => "with turn 1".to_owned(),
+            (true, Fidelity::Full, turns) => format!("with turns 1 to {turns}"),
+            (_, fidelity, _) => words::history_kept(fidelity).to_owned(),
+        };
+        format!("{branch}, {kept}")
     });
     let note = match branch {
         Some(branch) if options.in_place => {

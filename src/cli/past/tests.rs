@@ -3,9 +3,8 @@
 use bridge_protocol::history::Message;
 use serde_json::{Value, json};
 
-use super::{Renderer, Turns};
+use super::Renderer;
 use crate::cli::output::Look;
-use crate::cli::words::Clock;
 
 fn message(role: &str, content: &Value) -> Message {
     serde_json::from_value(json!({"id": "m", "role": role, "content": content, "upstreamId": "up-1"}))
@@ -57,57 +56,6 @@ fn a_prompt_is_one_whatever_it_is_made_of() {
 > [image]
 
 yes
-
-",
-    );
-}
-
-/// The number is what `--at` takes.
-#[test]
-fn a_turn_has_its_number_and_its_time() {
-    let said = |role: &str, words: &str, checkpoint: Option<&str>| {
-        let mut said = message(role, &json!([text(words)]));
-        said.checkpoint_id = checkpoint.map(Into::into);
-        said.at = Some("2026-11-03T10:00:05Z".parse().unwrap());
-        said
-    };
-    let turns = Turns {
-        steps: [("cp.1".into(), 1), ("cp.2".into(), 2)].into(),
-        clock: Clock {
-            now: "2026-11-03T12:00:00Z".parse().unwrap(),
-            zone: jiff::tz::TimeZone::UTC,
-        },
-    };
-    let mut renderer = Renderer::new(Look::default());
-    renderer.show_turns(turns);
-    let text = renderer.page(&[
-        said("user", "one\n\nmore", Some("cp.1")),
-        said("assistant", "yes", Some("cp.1")),
-        said("user", "two", Some("cp.2")),
-        said("user", "and two", Some("cp.2")),
-        said("user", "running", None),
-    ]);
-    assert_eq!(
-        text,
-        "turn 1, 10:00\n> one\n>\n> more\n\nyes\n\nturn 2, 10:00\n> two\n\n> and two\n\n10:00\n> running\n\n"
-    );
-}
-
-#[test]
-fn an_attached_file_is_its_path() {
-    let file = "<context ref=\"file:///a%20b/%C3%BC%25.rs\">\nfn main() {}\n\n</context>";
-    let other = "<context ref=\"https://example.org\">\nwords\n</context>";
-    check(
-        &[vec![message(
-            "user",
-            &json!([text("see @x"), text(file), text(other)]),
-        )]],
-        "
-> see @x
-> @/a b/ü%.rs
-> <context ref=\"https://example.org\">
-> words
-> </context>
 
 ",
     );

@@ -7,9 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use serde_json::json;
 
-use super::{
-    Clock, branch, cause, distinct_chars, fork_title, left_by_undo, names, path, resumed, short, size, wire,
-};
+use super::{Clock, branch, cause, fork_title, left_by_undo, names, path, resumed, short, size, wire};
 use crate::cli::output::Look;
 
 fn time(text: &str) -> Timestamp {
@@ -154,19 +152,6 @@ fn ids_are_shown_as_far_as_chance_reaches() {
     for (ids, shown) in table {
         assert_eq!(names(ids, on_terminal()), shown);
         assert_eq!(names(ids, Look::default()), ids);
-    }
-}
-
-#[test]
-fn ids_that_begin_alike_are_told_apart() {
-    let table: [(&[&str], usize); 4] = [
-        (&[], 8),
-        (&["abc", "abd"], 8),
-        (&["0123456789a", "0123456789b", "f"], 11),
-        (&["0123456789a", "0123456789a"], 8),
-    ];
-    for (ids, chars) in table {
-        assert_eq!(distinct_chars(ids.iter().copied()), chars, "{ids:?}");
     }
 }
 

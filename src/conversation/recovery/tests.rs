@@ -191,58 +191,6 @@ fn an_unwritten_retelling_goes_back_to_what_it_retold() {
 }
 
 #[test]
-fn the_least_fidelity_rules_ways_out() {
-    let met = facts(
-        disk(None, &[on_disk(6)], 10),
-        &[
-            ("resume h", unknown()),
-            ("olderLink a", other()),
-            ("text", other()),
-        ],
-    );
-    let with = |min_fidelity| Goal {
-        min_fidelity,
-        ..goal_with_ancestor()
-    };
-    check(
-        with(Fidelity::Full),
-        &met,
-        &["resume h", "inspect", "give up"],
-        None,
-    );
-    check(
-        with(Fidelity::Partial),
-        &met,
-        &["resume h", "inspect", "olderLink a", "give up"],
-        None,
-    );
-    check(
-        with(Fidelity::Text),
-        &met,
-        &["resume h", "inspect", "text", "olderLink a", "give up"],
-        None,
-    );
-    let all = ["resume h", "inspect", "text", "olderLink a", "fresh"];
-    check(
-        with(Fidelity::None),
-        &met,
-        &all,
-        Some((Via::Fresh, Fidelity::None, 10)),
-    );
-}
-
-#[test]
-fn a_damaged_head_is_not_copied() {
-    let met = facts(disk(damaged(4), &[], 4), &[("resume h", unknown())]);
-    check(
-        goal(),
-        &met,
-        &["resume h", "inspect", "text"],
-        Some((Via::Text, Fidelity::Text, 0)),
-    );
-}
-
-#[test]
 fn d6_a_damaged_ancestor_is_not_copied_either() {
     let met = facts(disk(None, &[damaged(30)], 30), &[("resume h", unknown())]);
     let climbed = climb(goal_with_ancestor(), &met);

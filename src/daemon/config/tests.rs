@@ -209,18 +209,6 @@ fn the_default_agent_is_the_named_else_the_first_configured_else_the_first_found
     }
 }
 
-#[test]
-fn an_unknown_default_is_refused_with_the_known_agents() {
-    let error = refusal("default_agent = \"claud\"\n[agents.mine]\ncommand = \"m\"");
-    let ConfigProblem::UnknownDefault { name, known } = error.problem else {
-        panic!("{error:?}")
-    };
-    assert_eq!(
-        (error.line, name.as_str(), known.as_str()),
-        (1, "claud", "mine, loopback")
-    );
-}
-
 /// The transcripts of an agent without its program can still be read.
 #[test]
 fn an_agent_with_transcripts_is_known_without_its_program_and_never_the_default() {

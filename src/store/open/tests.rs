@@ -276,56 +276,6 @@ fn a_database_of_another_journal_is_set_aside() {
     assert_eq!(contents(&store), before);
 }
 
-/// Nothing is read, changed or set aside, including the database, and an end that looks torn stays.
-#[test]
-fn a_journal_of_a_newer_format_is_unchanged() {
-    let folder = tempfile::tempdir().unwrap();
-    filled(folder.path());
-    let paths = paths(folder.path());
-    let mut journal = fs::read_to_string(&paths.journal).unwrap().replacen(
-        "{\"journal\":1,",
-        "{\"journal\":2,\"more\":true,",
-        1,
-    );
-    journal.push_str("{\"what\":\"is not known yet");
-    fs::write(&paths.journal, &journal).unwrap();
-    let all = || -> Vec<_> {
-        let files = names(folder.path())
-            .into_iter()
-            .map(|name| folder.path().join(name));
-        let inner = names(&paths.database)
-            .into_iter()
-            .map(|name| paths.database.join(name));
-        files
-            .chain(inner)
-            .map(|path| {
-                (
-                    fs::read(&path).ok(),
-                    fs::metadata(&path).unwrap().modified().unwrap(),
-                    path,
-                )
-            })
-            .collect()
-    };
-    let before = all();
-    for _ in 0..2 {
-        let refused = Store::open(folder.path(), StoreOptions::default());
-        assert!(
-            matches!(
-                refused,
-                Err(StoreError::NewerJournal {
-                    format: 2,
-                    written_by: Some(_),
-                    ..
-                })
-            ),
-            "{:?}",
-            refused.err()
-        );
-        assert!(all() == before, "{:?}", names(folder.path()));
-    }
-}
-
 #[test]
 fn damage_in_the_middle_is_reported_and_kept_and_the_rest_counts() {
     let folder = tempfile::tempdir().unwrap();

@@ -100,38 +100,6 @@ fn said(branch: &Branch) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_turn_is_a_prompt_with_its_calls_and_its_reply() {
-    let branch = Script::default()
-        .prompt("u1", "", "read it")
-        .line(r#"{"type":"attachment","uuid":"x1","parentUuid":"u1"}"#)
-        .call("a1", "x1", "m1")
-        .result("r1", "a1")
-        .text("a2", "r1", "first")
-        .text("a3", "a2", "second")
-        .line(r#"{"type":"system","uuid":"s1","parentUuid":"a3"}"#)
-        .live();
-    assert_eq!(said(&branch), [("read it", "first\n\nsecond")]);
-    assert_eq!(branch.turns[0].calls, ["t-a1"]);
-}
-
-#[test]
-fn abandoned_branches_and_side_chains_are_left_out() {
-    let branch = Script::default()
-        .prompt("u1", "", "one")
-        .text("a1", "u1", "1")
-        .prompt("u2", "a1", "abandoned")
-        .text("a2", "u2", "gone")
-        .prompt("u3", "a1", "two")
-        .text("a3", "u3", "2")
-        .line(
-            r#"{"type":"assistant","uuid":"q","parentUuid":"a3","isSidechain":true,"message":{"content":"aside"}}"#,
-        )
-        .live();
-    assert_eq!(said(&branch), [("one", "1"), ("two", "2")]);
-    assert_eq!(branch.leaf_uuid.as_deref(), Some("a3"));
-}
-
-#[test]
 fn a_mark_written_late_below_an_older_record_hides_nothing() {
     let branch = Script::default()
         .prompt("u1", "", "one")
@@ -140,56 +108,6 @@ fn a_mark_written_late_below_an_older_record_hides_nothing() {
         .line(r#"{"type":"system","uuid":"late","parentUuid":"a1"}"#)
         .live();
     assert_eq!(said(&branch), [("one", "1"), ("two", "")]);
-}
-
-#[test]
-fn parallel_calls_belong_to_the_turn_although_the_chain_passes_one() {
-    let script = Script::default()
-        .prompt("u1", "", "both")
-        .call("a1", "u1", "m1")
-        .call("a2", "a1", "m1")
-        .result("r1", "a1")
-        .result("r2", "a2")
-        .text("a3", "r1", "done");
-    let branch = script.live();
-    assert_eq!(branch.turns[0].calls, ["t-a1", "t-a2"]);
-
-    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
-    assert_eq!(
-        index.select(None, false).map(|selection| selection.offsets.len()),
-        Some(6),
-        "both results too"
-    );
-}
-
-/// As the agent reads it (Claude Code 2.1.316): of several records with one id the last is meant.
-#[test]
-fn a_record_that_stands_there_twice_is_told_once() {
-    let script = Script::default()
-        .prompt("u1", "", "one")
-        .text("a1", "u1", "1")
-        .text("a1", "u1", "1")
-        .prompt("u2", "a1", "two")
-        .text("a2", "u2", "2");
-    assert_eq!(said(&script.live()), [("one", "1"), ("two", "2")]);
-    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
-    let records = index.select(None, false).map(|selection| selection.offsets.len());
-    assert_eq!(records, Some(4));
-}
-
-#[test]
-fn a_compaction_ends_the_history_unless_one_asks_for_what_was_before() {
-    let script = Script::default()
-        .prompt("u1", "", "one")
-        .text("a1", "u1", "1")
-        .line(r#"{"type":"system","subtype":"compact_boundary","uuid":"b","parentUuid":null,"logicalParentUuid":"a1"}"#)
-        .line(r#"{"type":"user","uuid":"s","parentUuid":"b","isCompactSummary":true,"message":{"content":"what was"}}"#)
-        .prompt("u2", "s", "two")
-        .text("a2", "u2", "2");
-    assert_eq!(said(&script.live()), [("two", "2")]);
-    let whole = script.read(None, true);
-    assert_eq!(said(&whole), [("one", "1"), ("two", "2")]);
-    assert_eq!(whole.breaks, 0);
 }
 
 /// Claude Code names a record before a compaction within a turn that it never writes; what it kept of the turn it names too.
@@ -275,25 +193,6 @@ fn a_history_can_be_cut_at_any_record_also_on_an_abandoned_branch() {
     );
     let index = Index::read(&script.bytes()[..]).expect("memory can be read");
     assert_eq!(index.select(Some("nowhere"), false), None);
-}
-
-#[test]
-fn damage_around_the_records_is_harmless() {
-    let script = Script::default()
-        .line("\u{feff}")
-        .prompt("u1", "", "one")
-        .line("")
-        .line("garbage {")
-        .text("a1", "u1", "1")
-        .line(r#"{"type":"last-prompt","leafUuid":"u1"}"#)
-        .line(r#"{"type":"not known yet","more":[1,2,3]}"#);
-    let mut bytes = script.bytes();
-    bytes.extend_from_slice(br#"{"type":"user","uuid":"u2","parentUuid":"a1","mess"#);
-    let branch = read(&bytes, None, false);
-    assert_eq!(said(&branch), [("one", "1")]);
-    let index = Index::read(&bytes[..]).expect("memory can be read");
-    assert!(index.ends_torn());
-    assert_eq!((index.garbage_lines(), index.bytes()), (1, bytes.len() as u64));
 }
 
 #[test]

@@ -150,54 +150,6 @@ fn what_is_loaded_is_what_the_model_is_sent() {
 }
 
 #[test]
-fn a_rollout_of_today() {
-    let book = whole(ROOT);
-    assert_eq!((book.turns(), book.damages), (6, 0));
-    assert_eq!(
-        told(&book, &[ROOT]),
-        [
-            "aside: <environment_context>\n  ",
-            "prompt: first [[text hi one]]",
-            "reply: hi one",
-            "prompt: second [[tool exec_comma",
-            r#"reply: exec_command {"cmd":"echo tooled"}"#,
-            "result: = tooled Some(false)",
-            "reply: after tool",
-            "prompt: third [[err 429]]",
-            "error: exceeded retry limit, la",
-            "prompt: fourth [[slow 40 0.3]]",
-            "aside: <turn_aborted>\nThe user ",
-            "prompt: fifth [[text five]]",
-            "reply: five",
-            "aside: ok: You are performing a",
-            "summary: Another language model s",
-            "prompt: sixth [[text six]]",
-            "reply: six",
-        ]
-    );
-    assert_eq!(
-        loaded(&book, ROOT),
-        3,
-        "the prompt that was kept and what follows"
-    );
-    // What was compacted belongs to the turn before, since nobody asked anything.
-    let turns: Vec<_> = (0..6).map(|turn| book.turn(turn)).collect();
-    assert_eq!(turns, [0..3, 3..7, 7..9, 9..11, 11..15, 15..17]);
-    assert_eq!(book.turn_name(0), Some((FIRST_TURN, "s")));
-    assert_eq!(book.find("s", FIRST_TURN), Some(2));
-    assert_eq!(
-        (book.record_id(1), book.find("s", "o7")),
-        ("o7".to_owned(), Some(1))
-    );
-    for nowhere in ["o8", "l7", "x7", "", "é", "o", "7"] {
-        assert_eq!(book.find("s", nowhere), None, "{nowhere}");
-    }
-    assert_eq!(book.find("other", FIRST_TURN), None);
-    assert_eq!(book.cwd.as_deref(), Some("/home/u/project"));
-    assert_eq!(book.meta.upstream_id.as_deref(), Some(ROOT_ID));
-}
-
-#[test]
 fn a_fork_begins_in_the_files_that_it_continues() {
     let parts = [(ROOT_ID, ROOT, cut_at(53)), ("f", FORK, HistoryEnd::default())];
     let forked = book(&parts, None).expect("a book");

@@ -1,22 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::transcript::tests::{NEW, OLD, transcript};
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .expect("a folder")
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
-    names.sort();
-    names
-}
+use crate::transcript::tests::{NEW, OLD, names, transcript};
 
 /// F40: never over a file that exists, and nothing half-done is left behind.
 #[test]

@@ -189,24 +189,6 @@ fn only_files_are_read() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_told() {
-    let place = Place::new(&(prompt("u1", "") + &reply("a1", "u1", DONE)));
-    let library = Library::default();
-    assert_eq!(
-        library
-            .open(&place.path, Some("u1"))
-            .expect("a book")
-            .book
-            .messages(),
-        1
-    );
-    assert!(matches!(
-        library.open(&place.path, Some("x")),
-        Err(TranscriptError::RecordNotFound { .. })
-    ));
-}
-
-#[test]
 fn how_the_last_turn_stands() {
     let call = r#"{"id":"m","content":[{"type":"tool_use","id":"t","name":"Read","input":{}}]}"#;
     let unsaid = r#"{"id":"m","stop_reason":null,"content":[{"type":"text","text":"x"}]}"#;

@@ -227,27 +227,6 @@ fn results_that_records_name_stay_where_they_are_named() {
     assert!(stage.back().iter().find(is_result).unwrap().stays);
 }
 
-#[test]
-fn what_was_said_in_the_new_place_comes_back_too() {
-    let stage = Stage::new();
-    let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
-    carry_out(&mut moving).unwrap();
-    moving.keep();
-    let transcript = stage.at("-home-u-other/s1.jsonl");
-    let said = fs::read_to_string(&transcript).unwrap();
-    fs::write(&transcript, format!("{said}}}\n{}", record("5", NEW))).unwrap();
-    fs::write(stage.at("-home-u-other/s2.jsonl"), record("6", NEW)).unwrap();
-    let mut back = stage.begin(stage.back());
-    carry_out(&mut back).unwrap();
-    back.keep();
-    assert_eq!(
-        stage.read("-home-u-my-app/s1.jsonl"),
-        format!("{}}}\n{}", text(OLD), record("5", OLD)).replace(&record("2b", NEW), &record("2b", OLD))
-    );
-    assert_eq!(stage.read("-home-u-my-app/s2.jsonl"), record("6", OLD));
-    assert!(!stage.at("-home-u-other").exists());
-}
-
 /// Breaks moves off behind each change on disk; the next start takes them back, or finds them done.
 fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
     let mut breaks = 0;

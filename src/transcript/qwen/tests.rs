@@ -17,8 +17,8 @@ use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{Dialect, Home, TurnEnd};
 use crate::transcript::library::Library;
-use crate::transcript::message::{Part, Sort, Speaker};
-use crate::transcript::opened::{Loss, Opened};
+use crate::transcript::message::Part;
+use crate::transcript::opened::Opened;
 use crate::transcript::shelf::{Format, Shelf};
 use crate::transcript::summary::Ends;
 
@@ -102,91 +102,10 @@ fn text(records: &[Value]) -> String {
 }
 
 #[test]
-fn the_history_of_a_whole_session_is_read() {
-    let root = Root::with(WHOLE_ID, WHOLE);
-    let mut opened = root.open(WHOLE_ID);
-    let told = turns(&mut opened);
-    let prompts: Vec<&str> = told.iter().map(|(prompt, _)| &prompt[..6]).collect();
-    assert_eq!(
-        prompts,
-        ["first ", "second", "third ", "fourth", "/compr", "fifth "]
-    );
-    let last: Vec<&str> = told
-        .iter()
-        .map(|(_, last)| last.split(' ').next().unwrap())
-        .collect();
-    assert_eq!(last, ["hi", "compared", "", "word", "Recently", "five"]);
-    assert_eq!(opened.losses(), [] as [Loss; 0]);
-    assert_eq!((opened.unknown(), opened.ends_torn()), (0, false));
-    // The three messages that the compaction left, and the two after it.
-    assert_eq!(opened.loaded_messages().unwrap(), 5);
-
-    let second: Vec<_> = opened
-        .turn(1)
-        .map(|number| opened.message(number).unwrap().unwrap())
-        .collect();
-    let sorts: Vec<_> = second
-        .iter()
-        .map(|message| (message.speaker, message.sort))
-        .collect();
-    assert_eq!(
-        sorts,
-        [
-            (Speaker::User, Sort::Prompt),
-            (Speaker::Model, Sort::Ordinary),
-            (Speaker::User, Sort::Ordinary),
-            (Speaker::User, Sort::Ordinary),
-            (Speaker::Model, Sort::Ordinary),
-        ]
-    );
-    assert!(matches!(&second[1].parts[..], [
-        Part::ToolCall { name: write, input_json, .. },
-        Part::ToolCall { name: read, .. },
-    ] if write == "write_file" && read == "read_file" && input_json.starts_with("{\"file_path\":")));
-    assert!(
-        matches!(&second[2].parts[..], [Part::ToolResult { text, is_error: Some(false), .. }]
-        if text.starts_with("Successfully created"))
-    );
-    assert!(
-        matches!(&second[3].parts[..], [Part::ToolResult { text, is_error: Some(true), .. }]
-        if text.starts_with("Could not read file"))
-    );
-    assert_eq!(
-        second[4].parts,
-        [
-            Part::Thought("a long thought".into()),
-            Part::Text("compared".into())
-        ]
-    );
-
-    let compacted = opened
-        .turn(4)
-        .map(|number| opened.message(number).unwrap().unwrap().sort);
-    assert_eq!(compacted.collect::<Vec<_>>(), [Sort::Prompt, Sort::Summary]);
-
-    let report = root.check(WHOLE_ID);
-    assert_eq!(report.findings, []);
-    let (path, origin) = Qwen.recorded(root.home().session(None, WHOLE_ID)).unwrap();
-    assert_eq!(
-        (origin.cwd.as_deref(), origin.turns, origin.breaks),
-        (Some(CWD), 6, 0)
-    );
-    let standing = Qwen.state(&root.library, &path).unwrap();
-    assert_eq!((standing.turn_end, standing.prompts), (TurnEnd::Over, Some(6)));
-}
-
-#[test]
-fn a_branch_that_was_left_is_no_part_of_the_history() {
+fn a_place_on_a_branch_that_was_left_can_be_opened() {
     let root = Root::with(REWOUND_ID, REWOUND);
-    let mut opened = root.open(REWOUND_ID);
-    let prompts: Vec<_> = turns(&mut opened).into_iter().map(|(prompt, _)| prompt).collect();
-    let first: Vec<&str> = prompts
-        .iter()
-        .map(|prompt| prompt.split(' ').next().unwrap())
-        .collect();
-    assert_eq!(first, ["one", "four", "/compress", "five", "six", "seven"]);
-    assert_eq!(opened.turns_at_most(), 8);
-    // A place on it can be opened all the same.
+    let opened = root.open(REWOUND_ID);
+    assert_eq!((opened.turns(), opened.turns_at_most()), (6, 8));
     let records = lines(REWOUND);
     let left = records
         .iter()
@@ -206,7 +125,12 @@ fn a_branch_that_was_left_is_no_part_of_the_history() {
         Qwen.state(&root.library, &path).unwrap().turn_end,
         TurnEnd::Ambiguous
     );
-    assert_eq!(root.check(REWOUND_ID).findings, []);
+}
+
+/// The three messages that the compaction left, and the two after it.
+#[test]
+fn what_follows_a_compaction_and_what_it_left_is_loaded() {
+    assert_eq!(root_of_whole().open(WHOLE_ID).loaded_messages().unwrap(), 5);
 }
 
 /// What was measured at the model, as far as the file shows it: findings with their lines, whether the agent refuses, and the

@@ -71,35 +71,6 @@ fn sessions_are_found_and_nothing_else() {
     assert_eq!(told(&scanned(&root.join("none"), Format::Claude)), []);
 }
 
-/// D10: only what changed is read again.
-#[test]
-fn what_changed_is_read_again_and_what_vanished_is_gone() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    write(root, "projects/-a/s1.jsonl", PROMPT);
-    write(root, "projects/-a/s2.jsonl", PROMPT);
-    let mut shelf = scanned(root, Format::Claude);
-    let first: HashMap<Arc<Path>, Arc<ShelfEntry>> = shelf
-        .behind(None)
-        .map(|entry| (entry.path.clone(), Arc::clone(entry)))
-        .collect();
-    write(root, "projects/-a/s2.jsonl", &PROMPT.replace("hello", "again"));
-    write(root, "projects/-b/s3.jsonl", PROMPT);
-    shelf.scan(root, Format::Claude);
-    assert_eq!(
-        told(&shelf),
-        pairs(&[("s1", "hello"), ("s2", "again"), ("s3", "hello")])
-    );
-    let kept = shelf
-        .behind(None)
-        .find(|entry| entry.upstream_id == "s1")
-        .expect("s1");
-    assert!(Arc::ptr_eq(kept, &first[&kept.path]), "it is not read again");
-    fs::remove_dir_all(root.join("projects/-a")).expect("it is gone");
-    shelf.scan(root, Format::Claude);
-    assert_eq!(told(&shelf), pairs(&[("s3", "hello")]));
-}
-
 #[test]
 fn links_lead_to_each_file_once_and_never_in_circles() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -119,24 +90,6 @@ fn links_lead_to_each_file_once_and_never_in_circles() {
     symlink("gone", root.join("projects/-a/s4.jsonl")).expect("a link");
     let expected = pairs(&[("s1", "hello"), ("s3", "hello")]);
     assert_eq!(told(&scanned(root, Format::Claude)), expected);
-}
-
-#[test]
-fn a_folder_that_cannot_be_read_is_named_and_the_others_are_listed() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    write(root, "projects", "a file in the place of a folder");
-    let shelf = scanned(root, Format::Claude);
-    assert_eq!(
-        (told(&shelf), unreadable(&shelf)),
-        (vec![], vec![root.join("projects").as_path()])
-    );
-
-    write(root, "sessions", "x");
-    write(root, &format!("archived_sessions/rollout-{CODEX_ID}.jsonl"), "");
-    let shelf = scanned(root, Format::Codex);
-    assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
-    assert_eq!(unreadable(&shelf), [root.join("sessions")]);
 }
 
 #[test]

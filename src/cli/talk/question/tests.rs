@@ -59,26 +59,6 @@ fn an_option_is_one_word_in_the_command_that_answers() {
 }
 
 #[test]
-fn a_command_is_shown_whole() {
-    let lines = asked(json!({"toolCallId": "1", "kind": "execute", "title": "set -e",
-        "rawInput": {"command": "set -e\ncd /tmp\u{1b}[2J\nrm -r x", "description": "Clean up"}}));
-    assert_eq!(
-        lines,
-        [
-            "? Run in /home/u/src",
-            "    set -e",
-            "    cd /tmp[2J",
-            "    rm -r x",
-            "  Clean up"
-        ]
-    );
-    let words = asked(json!({"rawInput": {"command": ["bash", "-lc", "ls"], "cwd": "/elsewhere"}}));
-    assert_eq!(words, ["? Run in /elsewhere", "    bash -lc ls"]);
-    let long = vec!["true"; 100].join("\n");
-    assert_eq!(asked(json!({"rawInput": {"command": long}})).len(), 101);
-}
-
-#[test]
 fn a_change_is_shown_as_a_diff() {
     let expected = [
         "? Edit a.rs",
@@ -129,15 +109,6 @@ fn what_is_switched_on_is_shown_with_the_command_or_the_change() {
             "  + y"
         ]
     );
-}
-
-#[test]
-fn a_long_change_is_cut_and_can_be_read_whole() {
-    let text: String = (0..100).map(|line| format!("{line}\n")).collect();
-    let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
-    let question = Question::of(&permission(call.clone()), None, "/", Look::default());
-    assert_eq!(asked(call).last().unwrap(), "  (78 more lines: d shows all)");
-    assert_eq!(question.details().lines().count(), 102);
 }
 
 /// Words of the agent and a long first file hide neither the changes nor the names of further files.

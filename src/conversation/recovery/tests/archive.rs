@@ -10,18 +10,6 @@ fn gone() -> Inspection {
 }
 
 #[test]
-fn d14_a_kept_copy_is_put_back_before_anything_less_is_taken() {
-    let lost = facts(gone(), &[("resume h", unknown())]);
-    let climbed = check(
-        goal_with_ancestor(),
-        &lost,
-        &["resume h", "inspect", "archive h"],
-        Some((Via::Archive, Fidelity::Full, 0)),
-    );
-    assert!(climbed.kept_head);
-}
-
-#[test]
 fn what_cannot_be_put_back_is_tried_once_and_the_rest_follows() {
     for (failure, tried) in [
         (other(), &["archive h"][..]),

@@ -1,35 +1,16 @@
 //! Climbs that begin below what the agent has refused already: a prompt on the open session, or a copy.
 
-use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
+use bridge_protocol::link::{Fidelity, Relation, Via};
 
 use super::ladder::*;
 use crate::conversation::recovery::*;
-
-#[test]
-fn f16_a_refusal_on_the_open_session_goes_on_below_it() {
-    let refused = vec![("h".into(), Via::Resume, "no such session".to_owned())];
-    let goal = Goal { refused, ..goal() };
-    let met = facts(disk(on_disk(4), &[], 4), &[]);
-    let climbed = check(
-        goal,
-        &met,
-        &["inspect", "copied h"],
-        Some((Via::Copied, Fidelity::Full, 0)),
-    );
-    let attempts = climbed.end.unwrap().attempts;
-    assert_eq!(
-        (attempts.len(), attempts[0].via, attempts[1].via),
-        (2, Via::Resume, Via::Copied)
-    );
-    assert_eq!(climbed.cause, RollCause::Forgotten);
-}
 
 #[test]
 fn what_a_process_forgot_that_had_it_open_is_asked_for_by_its_id_first() {
     let refused = vec![("h".into(), Via::Live, "no such session".to_owned())];
     let goal = Goal { refused, ..goal() };
     let climbed = check(
-        goal.clone(),
+        goal,
         &Facts::default(),
         &["resume h"],
         Some((Via::Resume, Fidelity::Full, 0)),
@@ -43,15 +24,6 @@ fn what_a_process_forgot_that_had_it_open_is_asked_for_by_its_id_first() {
         .map(|attempt| attempt.via)
         .collect();
     assert_eq!(vias, [Via::Live, Via::Resume]);
-
-    let met = facts(disk(on_disk(4), &[], 4), &[("resume h", unknown())]);
-    let climbed = check(
-        goal,
-        &met,
-        &["resume h", "inspect", "copied h"],
-        Some((Via::Copied, Fidelity::Full, 0)),
-    );
-    assert_eq!(climbed.cause, RollCause::Forgotten);
 }
 
 #[test]

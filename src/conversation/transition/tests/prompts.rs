@@ -151,22 +151,6 @@ fn a_cancelled_prompt_with_a_key_is_not_carried_out_when_it_is_repeated() {
     world.expect(&[&format!("answer {again} kept")]);
 }
 
-#[test]
-fn the_usage_of_the_answer_is_passed_on_unread() {
-    let mut world = World::running();
-    let usage = r#"{"inputTokens":1,"cost":0.10000000000000000001,"new":[ ]}"#;
-    let text = format!(r#"{{"stopReason":"end_turn","usage":{usage}}}"#);
-    let raw = bridge_protocol::raw::RawJson::from_text(text).unwrap();
-    world.apply(crate::conversation::effect::Input::PromptAnswered {
-        answer: Ok(raw),
-        in_company: false,
-    });
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
-    assert_eq!(turn.usage.as_ref().unwrap().get(), usage);
-}
-
 /// Nothing says that the agent has done what it was asked.
 #[test]
 fn an_answer_without_a_result_is_a_failure() {

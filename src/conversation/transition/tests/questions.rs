@@ -373,29 +373,3 @@ fn a_question_that_was_resolved_before_it_was_on_disk_is_not_raised() {
     world.release_writes();
     assert!(!world.saw("event raised q1"));
 }
-
-#[test]
-fn an_elicitation_is_answered_with_its_own_words() {
-    for (action, told) in [
-        ("accept", true),
-        ("decline", true),
-        ("cancel", true),
-        ("maybe", false),
-    ] {
-        let mut world = World::running();
-        world.apply(Input::Question {
-            kind: bridge_protocol::turn::InterruptKind::Elicitation,
-            params: json!({"message": "Which?"}).into(),
-            interrupt_id: "q1".into(),
-        });
-        let reply = world.calls + 1;
-        let call = crate::conversation::effect::Call::Respond {
-            interrupt_id: "q1".into(),
-            outcome: json!({"action": action, "outcome": action}).into(),
-            by: "client".to_owned(),
-            turn_id: "t9".into(),
-        };
-        world.call(call, None);
-        assert_eq!(world.answers[&reply].is_ok(), told, "{action}");
-    }
-}

@@ -4,22 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::files::durable::tests::Disk;
 use crate::transcript::copy::{create, create_first, remove_copy, rename_if_free};
-use crate::transcript::tests::{NEW, OLD, chain, transcript};
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .expect("a folder")
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
-    names.sort();
-    names
-}
+use crate::transcript::tests::{NEW, OLD, chain, names, transcript};
 
 #[test]
 fn only_the_sessions_own_id_is_replaced() {

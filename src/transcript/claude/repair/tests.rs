@@ -6,36 +6,16 @@ use serde_json::json;
 use super::*;
 use crate::files::durable::tests::Disk;
 use crate::transcript::claude::reading;
+use crate::transcript::tests::{self, NEW, OLD, transcript};
 
 mod random;
-
-const OLD: &str = "11111111-1111-4111-8111-111111111111";
-const NEW: &str = "22222222-2222-4222-8222-222222222222";
-
-fn transcript(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join(format!("{OLD}.jsonl"));
-    fs::write(&path, content).expect("a file");
-    (folder, path)
-}
 
 fn index(source: &Path) -> Index {
     reading::index(source).expect("an index")
 }
 
 fn chain(uuid: &str, parent: &str, kind: &str, text: &str) -> String {
-    let origin = if kind == "user" {
-        r#","origin":{"kind":"human"}"#
-    } else {
-        ""
-    };
-    let parent = match parent {
-        "" => "null".to_owned(),
-        parent => format!("\"{parent}\""),
-    };
-    format!(
-        r#"{{"type":"{kind}","uuid":"{uuid}","parentUuid":{parent},"sessionId":"{OLD}"{origin},"message":{{"content":"{text}"}}}}"#
-    )
+    tests::chain(uuid, parent, kind, text, "")
 }
 
 /// How many prompts and how many breaks the repaired copy of these records has.

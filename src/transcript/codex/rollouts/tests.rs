@@ -59,34 +59,6 @@ fn told(open: &mut OpenRollout) -> Vec<(String, TranscriptMessage)> {
 }
 
 #[test]
-fn a_history_is_the_same_wherever_its_files_lie_and_however_they_are_kept() {
-    let (home, paths) = family();
-    let plain = told(&mut deep(home.path()));
-    assert_eq!(plain.len(), 7);
-    assert_eq!(deep(home.path()).book.turns(), 3);
-    let owners: Vec<&str> = plain.iter().map(|(owner, _)| owner.as_str()).collect();
-    assert_eq!(
-        owners,
-        [ROOT_ID, ROOT_ID, ROOT_ID, EARLY_ID, EARLY_ID, DEEP_ID, DEEP_ID]
-    );
-    let packed = paths.clone().map(|path| pack(&path));
-    assert_eq!(told(&mut deep(home.path())), plain);
-    for path in &packed {
-        archive(home.path(), path);
-    }
-    let mut open = deep(home.path());
-    assert_eq!((told(&mut open), open.missing), (plain, None));
-    assert!(is_archived(
-        home.path(),
-        &find(home.path(), DEEP_ID).expect("a file")
-    ));
-    assert_eq!(
-        check(home.path(), DEEP_ID).expect("a report").findings[0].kind,
-        FindingKind::Archived
-    );
-}
-
-#[test]
 fn what_can_be_resumed_is_taken_before_what_cannot() {
     let (home, [root, ..]) = family();
     let archived = archive(home.path(), &root);
@@ -160,27 +132,6 @@ fn what_a_missing_source_held_is_missing_and_told() {
     assert_eq!(
         (place.session_id.as_str(), place.record_uuid, origin.breaks),
         (EARLY_ID, None, 1)
-    );
-}
-
-#[test]
-fn an_origin_names_the_last_turn_that_came_along() {
-    let (home, _) = family();
-    let of = |id: &str| origin(home.path(), id).expect("an origin");
-    let place = |origin: &Origin| {
-        let place = origin.forked_from.clone()?;
-        Some((place.session_id, place.record_uuid?))
-    };
-    assert_eq!((of(ROOT_ID).turns, place(&of(ROOT_ID))), (6, None));
-    let early = of(EARLY_ID);
-    assert_eq!(
-        (early.turns, early.breaks, early.cwd.as_deref()),
-        (2, 0, Some("/home/u/project"))
-    );
-    assert_eq!(place(&early), Some((ROOT_ID.to_owned(), FIRST_TURN.to_owned())));
-    assert_eq!(
-        place(&of(DEEP_ID)).map(|(session, _)| session).as_deref(),
-        Some(EARLY_ID)
     );
 }
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::HOME;
+use super::{HOME, corpus, id_of, lines};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::reading;
 use crate::transcript::codex::rollouts;
@@ -77,13 +77,6 @@ fn damage() -> impl Strategy<Value = Damage> {
 )]
 fn at(share: f64, length: usize) -> usize {
     ((share * length as f64) as usize).min(length.saturating_sub(1))
-}
-
-fn lines(content: &[u8]) -> Vec<Vec<u8>> {
-    content
-        .split_inclusive(|byte| *byte == b'\n')
-        .map(<[u8]>::to_vec)
-        .collect()
 }
 
 fn damaged(mut content: Vec<u8>, damage: &Damage) -> Vec<u8> {
@@ -161,28 +154,6 @@ fn garbage(content: &[u8], format: Format) -> BTreeSet<u64> {
         .filter(|(_, line)| is_garbage(line))
         .map(|(number, _)| number)
         .collect()
-}
-
-fn corpus(format: Format) -> Vec<(String, Vec<u8>)> {
-    let kind = match format {
-        Format::Claude => "claude",
-        Format::Codex => "codex",
-        Format::Qwen => "qwen",
-    };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/transcripts")
-        .join(kind);
-    let mut found: Vec<(String, Vec<u8>)> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
-        .map(|path| {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            (name, fs::read(path).unwrap())
-        })
-        .collect();
-    found.sort();
-    found
 }
 
 /// The agent's folder, as each of the formats has it.
@@ -340,43 +311,4 @@ fn any_damage(
     let (_, whole) = which.get(&corpus);
     let content = damages.iter().fold(whole.clone(), damaged);
     holds(format, &id_of(whole, format), &content, grown_from)
-}
-
-#[test]
-fn what_nobody_damaged_is_whole() {
-    for format in [Format::Claude, Format::Codex, Format::Qwen] {
-        for (name, content) in corpus(format) {
-            let root = Root::new(format);
-            let id = id_of(&content, format);
-            fs::write(root.path(&id), &content).unwrap();
-            let opened = root.open(&Library::default(), &id).unwrap();
-            assert!(opened.messages() > 0, "{name}");
-            let titles = root.titles();
-            let [title] = titles.as_slice() else {
-                panic!("{name}: {titles:?}")
-            };
-            // Some record says it.
-            let said = Value::from(title.as_str()).to_string();
-            let content = std::str::from_utf8(&content).unwrap();
-            assert!(!title.is_empty() && content.contains(&said), "{name}: {title}");
-            assert_eq!(root.told_garbage(&id), BTreeSet::new(), "{name}");
-        }
-    }
-}
-
-/// The session's id, which is the first text of this name.
-fn id_of(content: &[u8], format: Format) -> String {
-    let name = match format {
-        Format::Claude | Format::Qwen => "sessionId",
-        Format::Codex => "id",
-    };
-    fn found(value: &Value, name: &str) -> Option<String> {
-        let object = value.as_object()?;
-        let own = object.get(name).and_then(Value::as_str).map(str::to_owned);
-        own.or_else(|| object.values().find_map(|value| found(value, name)))
-    }
-    lines(content)
-        .iter()
-        .find_map(|line| found(&serde_json::from_slice(line).unwrap(), name))
-        .unwrap()
 }
