@@ -405,7 +405,8 @@ fn shows_unicode(variables: [Option<String>; 3]) -> bool {
         })
 }
 
-fn columns_of(stream: impl AsFd) -> Option<usize> {
+/// The columns of a terminal; nothing of what is none.
+pub(super) fn columns_of(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     // A terminal that does not know its width says 0.
     Some(if size.ws_col == 0 {

@@ -4,16 +4,18 @@
 //! connection how far that has come. It must not know what the call does.
 
 use std::future::Future;
+use std::io::{self, Write as _};
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::daemon::Work;
 use bridge_protocol::method;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use tokio::time::Instant;
 
 use super::connect::Daemon;
-use super::output::Output;
+use super::output::{Look, Output, columns_of, cut};
 
 /// What takes less is over before one would look.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -23,6 +25,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the spinner moves.
 const SPIN: Duration = Duration::from_millis(100);
+
+/// How often the line is drawn at most, per second.
+const DRAWINGS: u8 = 20;
+
+/// The width of the spinner and the time, such as `⠋ 59m `.
+const TIME_COLUMNS: usize = 7;
 
 /// Waits for a call of this method. Where it takes long and standard error is a terminal, a bar is shown there, and is
 /// gone at the end.
@@ -40,7 +48,7 @@ pub(super) async fn watched<T>(
         tokio::select! {
             done = &mut call => return done,
             work = figures.next() => {
-                let bar = bar.get_or_insert_with(|| Bar::new(output.note_look.unicode));
+                let bar = bar.get_or_insert_with(|| Bar::new(output.note_look));
                 bar.show(work.as_ref());
             }
         }
@@ -80,14 +88,19 @@ fn newest(work: Vec<Work>, method: &str) -> Option<Work> {
 /// A progress line at the bottom of a terminal. Dropping it removes the line.
 pub(super) struct Bar {
     bar: ProgressBar,
-    unicode: bool,
+    look: Look,
 }
 
 impl Bar {
     /// A spinner that shows the time.
-    pub(super) fn new(unicode: bool) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let shown = Self { bar, unicode };
+    pub(super) fn new(look: Look) -> Self {
+        let target = match ProgressDrawTarget::stderr() {
+            // Such as a terminal that cannot move its cursor.
+            hidden if hidden.is_hidden() => hidden,
+            _ => ProgressDrawTarget::term_like_with_hz(Box::<UnpaddedStderr>::default(), DRAWINGS),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let shown = Self { bar, look };
         shown.doing("");
         shown.bar.enable_steady_tick(SPIN);
         shown
@@ -96,7 +109,9 @@ impl Bar {
     /// Shows a spinner, the time and what is done.
     pub(super) fn doing(&self, what: &str) {
         self.style("{spinner} {elapsed} {wide_msg}");
-        self.bar.set_message(what.to_owned());
+        let columns = self.look.columns.unwrap_or(usize::MAX);
+        let room = columns.saturating_sub(TIME_COLUMNS);
+        self.bar.set_message(cut(what, room, self.look));
     }
 
     /// Shows how far it has come; only the time where that is not known.
@@ -124,7 +139,7 @@ impl Bar {
 
     fn style(&self, template: &str) {
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let (done, ticks) = match self.unicode {
+        let (done, ticks) = match self.look.unicode {
             true => ("█▌░", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "),
             false => ("#>.", "|/-\\ "),
         };
@@ -135,6 +150,83 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Standard error without the spaces that `indicatif` writes up to the last column.
+///
+/// There the terminal's echo of a key, such as `^C`, would begin a new line, and the next drawing would clear that one only. So
+/// the cursor also returns to the first column: the echo stays in the line that is cleared next.
+#[derive(Debug, Default)]
+struct UnpaddedStderr {
+    /// What is written at the next flush, so that no half-drawn line is seen.
+    pending: Mutex<String>,
+}
+
+impl UnpaddedStderr {
+    fn add(&self, text: &str) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.push_str(text);
+    }
+
+    /// Moves the cursor; the letter is the direction.
+    fn move_cursor(&self, cells: usize, direction: char) -> io::Result<()> {
+        // Zero would be read as one.
+        if cells > 0 {
+            self.add(&format!("\x1b[{cells}{direction}"));
+        }
+        Ok(())
+    }
+}
+
+impl TermLike for UnpaddedStderr {
+    fn width(&self) -> u16 {
+        let columns = columns_of(io::stderr()).and_then(|columns| u16::try_from(columns).ok());
+        columns.unwrap_or(80)
+    }
+
+    fn move_cursor_up(&self, lines: usize) -> io::Result<()> {
+        self.move_cursor(lines, 'A')
+    }
+
+    fn move_cursor_down(&self, lines: usize) -> io::Result<()> {
+        self.move_cursor(lines, 'B')
+    }
+
+    fn move_cursor_right(&self, columns: usize) -> io::Result<()> {
+        self.move_cursor(columns, 'C')
+    }
+
+    fn move_cursor_left(&self, columns: usize) -> io::Result<()> {
+        self.move_cursor(columns, 'D')
+    }
+
+    fn write_line(&self, line: &str) -> io::Result<()> {
+        self.add(line);
+        self.add("\n");
+        Ok(())
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        let is_padding = text.chars().all(|letter| letter == ' ');
+        if !is_padding {
+            self.add(text);
+        }
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.add("\r\x1b[2K");
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.add("\r");
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = std::mem::take(&mut *pending);
+        let mut stderr = io::stderr().lock();
+        stderr.write_all(text.as_bytes())?;
+        stderr.flush()
     }
 }
 

@@ -397,6 +397,19 @@ fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
     );
 }
 
+/// The hint of an empty prompt sends to where the prompt was meant to go.
+#[test]
+fn an_empty_prompt_names_the_conversation_that_was_meant() {
+    let home = home::Home::new();
+    for arguments in [&["send", "--new"][..], &["send", "--new", " "]] {
+        let told = home.printed(arguments, 2);
+        assert_eq!(commands(&told), ["sessionctl send --new 'Hello'"]);
+    }
+    let id = &home.said(&["new"])[..8];
+    let told = home.printed(&["send", id, ""], 2);
+    assert_eq!(commands(&told), [format!("sessionctl send {id} 'Hello'")]);
+}
+
 #[test]
 fn a_call_that_cannot_work_makes_nothing() {
     let home = home::Home::new();

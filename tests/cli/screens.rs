@@ -27,7 +27,9 @@ const LIMITED: &str = "Write it [[limit 261000]]";
 
 /// The agent's answer in Markdown, with a tool call in the middle.
 const MARKDOWN: &str = "[[say # Plan\n\nFirst **look**, then `run`:\n\n- one item\n- another\n\n]] [[tool Read {}]] \
-                        [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n]]";
+                        [[say ```sh\nls *.rs\n```\n\n| a | b |\n|---|---|\n| one | two |\n| three | a cell that \
+                        is too long for the table to fit into a terminal of eighty columns |\n\n> a quote that is longer \
+                        than a line of eighty columns, with its bar on each line of it\n]]";
 
 const DIFF: &str = "[[ask Edit a.txt?]] [[write a.txt one\nzwei\nthree\n]] [[say Written]]";
 

@@ -138,6 +138,37 @@ fn the_hint_is_about_the_setting_that_was_refused() {
     );
 }
 
+/// `modle` is as near to `mode` as to `model`: the value decides.
+#[test]
+fn a_misspelled_setting_is_named_with_the_value_that_was_given() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (change, meant) in [
+        ("modle=loop-2", "model=loop-2"),
+        ("Mod=plan", "mode=plan"),
+        ("modle=nope", "model=loop-1"),
+        ("titel=Blue heron", "title='Blue heron'"),
+    ] {
+        let told = home.printed(&["set", &id, change], 6);
+        let set = format!("sessionctl set {} {meant}", &id[..8]);
+        assert_eq!(commands(&told), [&set], "{told}");
+        home.said_pasted(&set);
+    }
+    let conversation = shown(&home, &id);
+    assert_eq!(conversation["settings"]["mode"], "plan");
+    assert_eq!(conversation["title"], "Blue heron");
+}
+
+#[test]
+fn a_setting_without_a_value_says_which_are_valid() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for key in ["model", "mode"] {
+        let told = home.printed(&["set", &id, &format!("{key}=")], 2);
+        home.said_pasted(commands(&told)[0]);
+    }
+}
+
 /// A value is JSON if it can be read as such, else text.
 #[test]
 fn an_option_of_the_agents_own_is_set() {

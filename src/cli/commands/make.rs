@@ -183,7 +183,7 @@ async fn not_made(daemon: &Daemon, problem: Problem, new: &method::NewConversati
             let Some(refused) = refused else {
                 return problem.hint(format!("create it without --model and --mode: {again}"));
             };
-            return match offer(&problem).filter(|offer| offer.key == refused) {
+            return match offer(&problem, "").filter(|offer| offer.key == refused) {
                 Some(offer) => problem.hint(format!(
                     "{}; create it with one: {again} --{refused} {}",
                     offer.valid, offer.first

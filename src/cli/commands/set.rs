@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Context;
-use crate::cli::advice::Call;
+use crate::cli::advice::{Advice, Call};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -142,8 +142,7 @@ async fn change(
 ) -> Outcome<Exit> {
     let mut title = None;
     let mut settings = Settings::default();
-    let keys: Vec<String> = changes.iter().map(|(key, _)| key.clone()).collect();
-    for (key, value) in changes {
+    for (key, value) in changes.clone() {
         match key.as_str() {
             "title" => title = Some(value),
             "model" => settings.model = Some(value),
@@ -169,19 +168,16 @@ async fn change(
     };
     let changed = match context.ask(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(match offer(&problem) {
-                Some(Offer { valid, key, first }) => {
-                    let set = context.output.advice(conversation.id);
-                    let set = set.command(Call::Set(&key, &first));
-                    problem.hint(format!("{valid}; set one: {set}"))
-                }
-                None => problem,
-            });
+            return Err(refused(
+                problem,
+                &context.output.advice(conversation.id),
+                &changes,
+            ));
         }
         changed => changed?.conversation,
     };
     let arrow = context.output.note_look.sign("→", "->");
-    let done = keys.iter().map(|key| {
+    let done = changes.iter().map(|(key, _)| {
         let [old, new] = [&conversation, &changed].map(|one| value_of(one, key));
         format!("{} {old} {arrow} {new}", one_line(key))
     });
@@ -201,6 +197,31 @@ async fn change(
         ))?;
     }
     Ok(Exit::Done)
+}
+
+/// The same problem of a setting that the agent refused, with what can be set in its place.
+fn refused(problem: Problem, advice: &Advice, changes: &[(String, String)]) -> Problem {
+    let refused = problem.detail("setting").unwrap_or_default();
+    let change = changes.iter().find(|(key, _)| *key == refused);
+    let value = change.map_or("", |(_, value)| value);
+    let Some(Offer { valid, key, first }) = offer(&problem, value) else {
+        return problem;
+    };
+    if key != refused && is_alike(&refused, "title") {
+        let set = advice.command(Call::Set("title", &shell_word(value)));
+        return problem.hint(format!("to change the title: {set}"));
+    }
+    let set = advice.command(Call::Set(&key, &first));
+    let problem = match value.is_empty() && key == refused {
+        true => Problem::new(Exit::Usage, format!("no value was given for {key}")),
+        false => problem,
+    };
+    problem.hint(format!("{valid}; set one: {set}"))
+}
+
+/// Whether a key differs from a known one in one letter, or in two that are swapped.
+fn is_alike(key: &str, known: &str) -> bool {
+    strsim::osa_distance(&key.to_lowercase(), known) <= 1
 }
 
 /// What a conversation has for a key.
@@ -234,12 +255,13 @@ pub(super) struct Offer {
     pub(super) valid: String,
     /// The refused setting; another one if the agent has none of that name.
     pub(super) key: String,
-    /// The first of its values, as a word of a shell.
+    /// The first of its values, as a word of a shell; of another setting the refused value, if that is one of its values.
     pub(super) first: String,
 }
 
-/// What the session that refused a setting offers in its place.
-pub(super) fn offer(problem: &Problem) -> Option<Offer> {
+/// What the session that refused this value of a setting offers in its place. If the agent has no such setting, it is the one
+/// whose name is alike and that has the value.
+pub(super) fn offer(problem: &Problem, refused_value: &str) -> Option<Offer> {
     let (refused, session) = (problem.detail("setting")?, problem.session()?);
     let configured = session
         .config_options
@@ -279,7 +301,21 @@ pub(super) fn offer(problem: &Problem) -> Option<Offer> {
         one_line(&refused),
         all.join("; ")
     );
-    others.into_iter().next().map(|first| Offer { valid, ..first })
+    let has_value = |offer: &Offer| {
+        let mut values = offered(&offer.key, &session).into_iter();
+        values.any(|one| one.value == refused_value)
+    };
+    // Of several that are equally good the first.
+    let best = others.into_iter().rev();
+    let best = best.max_by_key(|offer| {
+        let is_as_long = offer.key.len() == refused.len();
+        (is_alike(&refused, &offer.key), has_value(offer), is_as_long)
+    })?;
+    let first = match has_value(&best) {
+        true => shell_word(refused_value),
+        false => best.first,
+    };
+    Some(Offer { valid, first, ..best })
 }
 
 /// A value that the agent offers for a setting.

@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::editor::{self, Written};
 use super::files;
-use super::send::finish;
+use super::send::{finish, not_edited};
 use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::make::FIDELITIES;
@@ -52,8 +52,13 @@ pub(in crate::cli) struct Edit {
 
 /// Replaces an earlier prompt and follows the new turn to its end.
 pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
-    let (daemon, conversation) = context.on(options.target.name()).await?;
-    let (id, named) = (words::short_id(conversation.id), options.at.as_deref());
+    let named = options.at.as_deref();
+    let found = context.on(options.target.name()).await;
+    let (daemon, conversation) = found.map_err(|problem| {
+        let first = options.target.name().unwrap_or_default();
+        not_edited(problem, first, named, &options.text)
+    })?;
+    let id = words::short_id(conversation.id);
     let at = place(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {

@@ -43,14 +43,16 @@ pub(super) fn text_of(words: &[String]) -> Outcome<String> {
     Ok(parts.join("\n\n"))
 }
 
-/// Checks that there is something to send, and that each file can be read.
+/// Checks that there is something to send, and that each file can be read. The hint sends to `to`, which is what stands after
+/// `send`.
 ///
 /// # Errors
 /// There is no text and no file, or a file cannot be read.
-pub(super) fn check(text: &str, files: &[impl AsRef<Path>]) -> Outcome {
+pub(super) fn check(text: &str, files: &[impl AsRef<Path>], to: &str) -> Outcome {
     if text.trim().is_empty() && files.is_empty() {
-        return Err(Problem::new(Exit::Usage, "the prompt is empty")
-            .hint("give some text, - for standard input, or --file PATH: sessionctl send . 'Hello'"));
+        let hint =
+            format!("give some text, - for standard input, or --file PATH: sessionctl send {to} 'Hello'");
+        return Err(Problem::new(Exit::Usage, "the prompt is empty").hint(hint));
     }
     files.iter().try_for_each(|file| open(file.as_ref()).map(drop))
 }
@@ -74,7 +76,7 @@ pub(super) async fn prompt(
     text: &str,
     files: &[impl AsRef<Path>],
 ) -> Outcome<PromptContent> {
-    check(text, files)?;
+    check(text, files, &words::short_id(conversation.id))?;
     if files.is_empty() {
         return Ok(PromptContent::text(text));
     }

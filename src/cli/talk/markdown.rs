@@ -3,6 +3,7 @@
 //! It owns which part of a text can be shown already: whole lines, and of a table all rows at once, since their widths
 //! depend on each other. Pure: text in, styled text out. It must not know where the text comes from.
 
+use std::iter;
 use std::mem;
 use std::ops::Range;
 
@@ -136,28 +137,61 @@ impl Markdown {
         if text.is_empty() && !source.trim_matches(['>', ' ']).is_empty() {
             (lead, text) = (indent, one_spaced(source));
         }
-        text.insert_str(0, &lead);
-        format!("{}\n", wrapped(&text, self.columns(), lead.width()).trim_end())
+        // The bars of a quote stand on each of its lines.
+        let further: String = lead
+            .chars()
+            .map(|sign| if "│|".contains(sign) { sign } else { ' ' })
+            .collect();
+        let style = match further.trim().is_empty() {
+            true => Style::new(),
+            false => DIM,
+        };
+        let leads = iter::once(lead.as_str()).chain(iter::repeat(further.as_str()));
+        let lines = styled_lines(&text, self.columns().saturating_sub(lead.width()));
+        let lines = leads.zip(&lines).map(|(lead, line)| match line.is_empty() {
+            true => format!("{}\n", self.look.paint(style, lead.trim_end())),
+            false => format!("{}{line}\n", self.look.paint(style, lead)),
+        });
+        lines.collect()
     }
 
-    /// Shows the rows of a table, its columns aligned.
+    /// Shows the rows of a table, its columns aligned. If it is too wide, the widest columns become narrower, down to their
+    /// longest words. If that is not enough, each row is a line of text.
     fn table(&self, indent: &str, rows: &[Vec<String>]) -> String {
-        let mut widths = vec![0; rows.iter().map(Vec::len).max().unwrap_or(0)];
+        let columns = self.look.columns.unwrap_or(MAX_COLUMNS);
+        let bar = self.look.sign(" │ ", " | ");
+        let (mut widths, mut words) = (Vec::new(), Vec::new());
         for row in rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = width_of(cell).max(*width);
+            widths.resize(row.len().max(widths.len()), 0);
+            words.resize(widths.len(), 0);
+            for (at, cell) in row.iter().enumerate() {
+                widths[at] = width_of(cell).max(widths[at]);
+                words[at] = cell.split(' ').map(width_of).fold(words[at], usize::max);
             }
         }
+        let taken = indent.width() + bar.width() * widths.len().saturating_sub(1);
+        let Some(widths) = narrowed(widths, &words, columns.saturating_sub(taken)) else {
+            let rows = rows.iter().map(|row| format!("{indent}{}", row.join(bar)));
+            let rows = rows.map(|row| format!("{}\n", wrapped(&row, columns, indent.width() + 2)));
+            return rows.collect();
+        };
         let dashes = widths.iter().map(|width| self.look.sign("─", "-").repeat(*width));
         let rule = dashes.collect::<Vec<_>>().join(self.look.sign("─┼─", "-+-"));
-        let mut lines = rows.iter().map(|row| {
+        let mut rows = rows.iter().map(|row| {
             let cells = row.iter().zip(&widths);
-            let cells = cells.map(|(cell, width)| format!("{cell}{}", " ".repeat(width - width_of(cell))));
-            let cells = cells.collect::<Vec<_>>().join(self.look.sign(" │ ", " | "));
-            format!("{indent}{}\n", cells.trim_end())
+            let cells: Vec<_> = cells.map(|(cell, width)| styled_lines(cell, *width)).collect();
+            let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+            let lines = (0..height).map(|at| {
+                let cells = cells.iter().zip(&widths).map(|(lines, width)| {
+                    let line = lines.get(at).map_or("", String::as_str);
+                    format!("{line}{}", " ".repeat(width.saturating_sub(width_of(line))))
+                });
+                format!("{indent}{}\n", cells.collect::<Vec<_>>().join(bar).trim_end())
+            });
+            lines.collect::<String>()
         });
-        let head = lines.next().unwrap_or_default() + indent + &self.painted(DIM, &rule);
-        lines.fold(head, |shown, line| shown + &line)
+        let head = rows.next().unwrap_or_default() + indent + &self.painted(DIM, &rule);
+        rows.fold(head, |shown, row| shown + &row)
     }
 
     fn painted(&self, style: Style, line: &str) -> String {
@@ -176,7 +210,7 @@ impl Markdown {
 struct Block<'source> {
     look: Look,
     source: &'source str,
-    /// What stands before the text, also as the width of what stands before its further lines.
+    /// What stands before the text; on its further lines only the bars of quotes.
     lead: String,
     text: String,
     /// The styles of the marks that have not ended.
@@ -309,6 +343,40 @@ pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
     let whole = partial.rfind('\n').map_or(0, |at| at + 1);
     let rest = partial.split_off(whole);
     mem::replace(partial, rest)
+}
+
+/// The widths of columns that fit into this room together, each at least as wide as its longest word; nothing if none do.
+fn narrowed(mut widths: Vec<usize>, words: &[usize], room: usize) -> Option<Vec<usize>> {
+    while widths.iter().sum::<usize>() > room {
+        let wider = widths
+            .iter_mut()
+            .zip(words)
+            .filter(|(width, word)| **width > **word);
+        let (widest, _) = wider.max_by_key(|(width, _)| **width)?;
+        *widest -= 1;
+    }
+    Some(widths)
+}
+
+/// Breaks a line between words. Styles end with each line and begin again on the next, so that what stands between has its own.
+fn styled_lines(text: &str, columns: usize) -> Vec<String> {
+    let mut open = String::new();
+    let lines = wrapped(text, columns, 0);
+    let lines = lines.trim_end().split('\n').map(|line| {
+        let mut shown = format!("{open}{line}");
+        for sequence in line.split('\x1b').skip(1) {
+            let end = sequence.find('m').map_or(sequence.len(), |at| at + 1);
+            match &sequence[..end] {
+                "[0m" => open.clear(),
+                style => open.extend(["\x1b", style]),
+            }
+        }
+        if !open.is_empty() {
+            shown.push_str("\x1b[0m");
+        }
+        shown
+    });
+    lines.collect()
 }
 
 fn one_spaced(text: &str) -> String {

@@ -76,8 +76,8 @@ impl<'a> Screen<'a> {
     /// Shows how far the daemon has come before the agent works.
     pub(super) fn working(&mut self, work: Option<&Work>) {
         if self.output.is_watched() {
-            let unicode = self.output.note_look.unicode;
-            self.spinner.get_or_insert_with(|| Bar::new(unicode)).show(work);
+            let look = self.output.note_look;
+            self.spinner.get_or_insert_with(|| Bar::new(look)).show(work);
         }
     }
 

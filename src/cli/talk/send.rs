@@ -95,7 +95,12 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         false => text,
     };
     let text = files::text_of(&text)?;
-    if let Err(problem) = files::check(&text, &options.file) {
+    let to = match (&name, options.new) {
+        (_, true) => "--new".to_owned(),
+        (Some(name), false) => shell_word(name),
+        (None, false) => HERE.to_owned(),
+    };
+    if let Err(problem) = files::check(&text, &options.file, &to) {
         return Err(match name {
             Some(name) if !is_given && options.file.is_empty() => without_prompt(context, &name).await,
             _ => problem,
@@ -199,6 +204,24 @@ async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
         Err(unknown) if unknown.message.is_some() => unknown,
         Err(_) => problem.hint(to_send(given)),
     }
+}
+
+/// The same problem of `edit`; if the first word of the new prompt was taken as the conversation, with the command that edits
+/// the conversation last used here.
+pub(super) fn not_edited(problem: Problem, first: &str, at: Option<&str>, rest: &[String]) -> Problem {
+    if first.is_empty() || first == HERE || is_id(first) || rest.iter().any(|word| word == "-") {
+        return problem;
+    }
+    let words: Vec<&str> = [first]
+        .into_iter()
+        .chain(rest.iter().map(String::as_str))
+        .collect();
+    let at = at.map_or_else(String::new, |at| format!(" --at {}", shell_word(at)));
+    let prompt = prompt_word(&words.join(" "));
+    let hint = format!(
+        "the first word names the conversation; to edit the one last used here: sessionctl edit {HERE}{at} {prompt}"
+    );
+    problem.hint_if(ErrorKind::NotFound, hint)
 }
 
 /// The same problem; if the first word of a prompt was taken as the conversation, with the commands that send it.

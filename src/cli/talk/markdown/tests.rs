@@ -57,6 +57,14 @@ fn blocks_look_as_what_they_are() {
         "- an item that does not fit on one line\n",
         "• an item that does not fit on\n  one line\n",
     );
+    check(
+        "> a quote that is long enough to wrap around\n",
+        "│ a quote that is long enough\n│ to wrap around\n",
+    );
+    check(
+        "> - an item that does not fit on one line\n",
+        "│ • an item that does not fit\n│   on one line\n",
+    );
     // A star that styles nothing stays.
     for line in [
         "2 * 3 = 6\n",
@@ -145,6 +153,34 @@ fn a_table_is_aligned() {
     );
     // Without a line below its head it is none.
     check("| no | *table* |\n| x |\n", "| no | table |\n| x |\n");
+}
+
+#[test]
+fn a_table_that_is_too_wide_is_broken_between_words() {
+    check(
+        "| name | what it does |\n|-|-|\n| a | shows the lines since the last turn |\n| b | ends |\n",
+        "name │ what it does\n─────┼────────────────────────\na    │ shows the lines since\n     │ the last turn\nb    │ ends\n",
+    );
+    // A word that is too long is not broken; then there are no columns.
+    check(
+        "| address | more |\n|-|-|\n| http://example.org/a/long/path | and more words |\n",
+        "address │ more\nhttp://example.org/a/long/path\n  │ and more words\n",
+    );
+}
+
+#[test]
+fn styles_end_with_their_line() {
+    let mut markdown = Markdown::new(look(true));
+    assert_eq!(
+        markdown.push("> a quote that is long enough to wrap around\n"),
+        "\u{1b}[2m│ \u{1b}[0m\u{1b}[2ma quote that is long enough\u{1b}[0m\n\u{1b}[2m│ \u{1b}[0m\u{1b}[2mto wrap around\u{1b}[0m\n"
+    );
+    let table = "| a | b |\n|-|-|\n| **shows the lines since** | the last turn ends |\n\n";
+    let shown = markdown.push(table);
+    assert!(
+        shown.contains("\u{1b}[1mshows the\u{1b}[0m") && shown.contains("\u{1b}[1mlines since\u{1b}[0m"),
+        "{shown:?}"
+    );
 }
 
 #[test]
