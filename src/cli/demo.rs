@@ -125,7 +125,8 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
         .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
     let mut play = Play::set_up(output)?;
     let played = tokio::select! {
-        played = play.steps() => played,
+        // Ctrl-C may also end a daemon that is being started, which is not the reason then.
+        biased;
         number = stopped => {
             let name = match number {
                 1 => "the end of its terminal (SIGHUP)",
@@ -135,6 +136,7 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
             let what = format!("the demonstration was stopped by {name}");
             Err(Problem::new(Exit::Stopped(number), what))
         }
+        played = play.steps() => played,
     };
     // Taken down first and reported afterwards: the output may have no reader any more.
     let cleaned = play.clean_up(options.keep).await;
