@@ -158,8 +158,8 @@ struct Looking {
 }
 
 impl Looking {
-    /// The call as it came.
-    fn stopped(self) -> Message {
+    /// The call, to be looked at by the next task.
+    fn into_message(self) -> Message {
         Message::Call {
             call: self.call,
             request: self.request,
@@ -323,7 +323,12 @@ impl Actor {
             };
         }
         self.mailbox.close();
-        let mut unread: Vec<Message> = self.looking.take().map(Looking::stopped).into_iter().collect();
+        let mut unread: Vec<Message> = self
+            .looking
+            .take()
+            .map(Looking::into_message)
+            .into_iter()
+            .collect();
         while let Ok(message) = self.mailbox.try_recv() {
             unread.push(message);
         }

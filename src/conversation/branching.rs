@@ -7,7 +7,7 @@ mod look;
 mod lost;
 mod places;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use crate::agent::profile::ForkPointSupport;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::dialect::Dialect;
 use crate::transcript::meter::{Meter, metered};
 use crate::transcript::on_disk::OnDisk;
 
@@ -358,10 +357,7 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
     };
     let listed = entry.listed_transcripts();
     let listed = listed.map(|(root, format)| (root, format.dialect()));
-    // Without folders of sessions there is nothing to bring, and the transcript need not be found.
-    let has_own_folder =
-        |dialect: &dyn Dialect| dialect.own_folder(Path::new(link.upstream_id.as_str())).is_some();
-    let Some((root, dialect)) = listed.filter(|(_, dialect)| has_own_folder(*dialect)) else {
+    let Some((root, dialect)) = listed.filter(|(_, dialect)| dialect.forks_borrow_files()) else {
         return;
     };
     let transcript = dialect.find(services.session(root, &link.cwd, &link.upstream_id));

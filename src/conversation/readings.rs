@@ -1,7 +1,7 @@
 //! Who may read now: few at once from each folder, and none is kept waiting by a folder that does not respond.
 //!
-//! Owns the turns of readers and when one counts as stalled. Pages of a history have turns of their own, so that they do not
-//! wait for checks of whole files. It does not know what is read.
+//! Owns the turns of readers and when one counts as stalled. Looks at a folder, pages of a history and checks of whole files have
+//! turns of their own, so that what is short does not wait for what is long. It does not know what is read.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,8 +29,9 @@ const PATIENCE: u32 = 4;
 /// How long a reading takes when all is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pace {
-    /// A page of a history, which reads the transcript once and notes where its records are; a look for a session by its id, or at
-    /// a folder.
+    /// A look at a folder, which reads no file. It does not wait for those who do.
+    Look,
+    /// A page of a history, which reads the transcript once and notes where its records are; and a look for a session by its id.
     Quick,
     /// All else: it may copy, compress and sync for a while without reading anything.
     Long,
@@ -40,7 +41,7 @@ impl Pace {
     /// How long a reading may read nothing before it counts as stalled. A sleeping disk takes up to 10 s to start.
     const fn limit(self) -> Duration {
         match self {
-            Self::Quick => Duration::from_secs(15),
+            Self::Look | Self::Quick => Duration::from_secs(15),
             Self::Long => Duration::from_secs(120),
         }
     }
@@ -206,4 +207,31 @@ fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is one call: it is whole after any panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_short_does_not_wait_for_what_is_long() {
+        let readings = Readings::default();
+        let mut turns = Vec::new();
+        for (pace, is_had) in [
+            (Pace::Long, true),
+            (Pace::Long, true),
+            (Pace::Long, false),
+            (Pace::Quick, true),
+            (Pace::Quick, true),
+            (Pace::Quick, false),
+            (Pace::Look, true),
+        ] {
+            let place = readings.place(Some("/transcripts".into()), pace);
+            let turn = place.turn(Arc::default()).now_or_never();
+            assert_eq!(turn.is_some(), is_had, "{pace:?}");
+            turns.extend(turn.map(Result::unwrap));
+        }
+    }
 }

@@ -24,7 +24,7 @@ mod trees;
 mod watching;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -86,10 +86,8 @@ pub struct Registry {
     saving: Arc<Saving>,
     /// Held by an import, and by an export into a file.
     carrying: Arc<Semaphore>,
-    /// Held by a move of a folder.
+    /// Held by a move of a folder. No transcript is made a conversation meanwhile, since it may go.
     moving_trees: tokio::sync::Mutex<()>,
-    /// Whether a move of a folder is past its plan's beginning: no transcript is made a conversation meanwhile, since it may go.
-    moves_a_tree: AtomicBool,
     /// What `.` means in each folder.
     last_used: Arc<LastUsed>,
     stop: CancellationToken,
@@ -134,7 +132,6 @@ impl Registry {
             saving: Arc::default(),
             carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
-            moves_a_tree: AtomicBool::new(false),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),

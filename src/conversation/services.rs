@@ -103,7 +103,7 @@ impl Services {
         folder: &str,
         look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.readings.place(Some(folder.into()), Pace::Quick);
+        let place = self.readings.place(Some(folder.into()), Pace::Look);
         let progress = Arc::new(Progress::default());
         let turn = place.turn(Arc::clone(&progress)).await?;
         let folder = folder.to_owned();

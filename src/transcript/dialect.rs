@@ -201,8 +201,7 @@ pub trait Dialect: Debug + Sync {
     /// What a list shows of a transcript.
     fn summary(&self, ends: Ends<'_>) -> TranscriptSummary;
 
-    /// The folder beside a transcript in which the agent writes more files for its session. A fork that the agent makes
-    /// names files in the folder of its source.
+    /// The folder beside a transcript in which the agent writes more files for its session.
     fn own_folder(&self, _transcript: &Path) -> Option<PathBuf> {
         None
     }
@@ -321,6 +320,11 @@ pub trait Dialect: Debug + Sync {
             "copies of such transcripts are not made",
         );
         Err(TranscriptError::io("copy", source)(why))
+    }
+
+    /// Whether a fork that the agent makes names files that lie with the session that it was made of.
+    fn forks_borrow_files(&self) -> bool {
+        false
     }
 
     /// Whether a repaired copy does not have what was found.

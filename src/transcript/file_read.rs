@@ -89,7 +89,7 @@ pub(super) enum Change {
 }
 
 impl FileRead {
-    /// `identity` is that of the file before it was read, and `file` is given if appended lines can be read by themselves.
+    /// `identity` is that of the file before it was read, and `file` is given if appended lines can be read without those before them.
     pub(super) fn new(identity: Identity, whole_bytes: u64, file: Option<&File>) -> Self {
         Self {
             identity,
@@ -116,7 +116,7 @@ impl FileRead {
     }
 }
 
-/// A hash of the last bytes before `end`. `None` if they cannot be read: whoever reads the file again reports why.
+/// A hash of the last bytes before `end`. `None` if they cannot be read. The file is then read again, and that reports why.
 fn tail_hash(file: &File, end: u64) -> Option<u64> {
     let start = end.saturating_sub(TAIL_BYTES);
     let mut bytes = vec![0; usize::try_from(end - start).ok()?];

@@ -42,7 +42,7 @@ pub(super) struct Extent {
     pub(super) bytes: u64,
     /// Where the last line ends that has a newline.
     pub(super) whole_bytes: u64,
-    /// Whether appended lines can be read by themselves. Not if the last line was taken without its newline: what is
+    /// Whether appended lines can be read without those before them. Not if the last line was taken without its newline: what is
     /// appended may continue it.
     pub(super) can_extend: bool,
 }
@@ -77,7 +77,7 @@ pub(super) struct Indexed<B: IndexedBranch> {
 
 impl<B: IndexedBranch> Indexes<B> {
     /// Keeps at most `limit_bytes`, of which the least recently used leaves first. The most recently used transcript may
-    /// take up to `newest_limit_bytes` by itself.
+    /// take up to `newest_limit_bytes` even if that is more.
     pub(super) fn new(limit_bytes: usize, newest_limit_bytes: usize) -> Self {
         Self {
             cache: Cache::new(limit_bytes, newest_limit_bytes),

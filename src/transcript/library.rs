@@ -24,8 +24,8 @@ use super::reading::READ_BYTES;
 /// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
 const CLAUDE_BYTES: usize = 64 * 1024 * 1024;
 
-/// How much is kept of the most recently used transcript, in bytes, even if it exceeds the limit by itself: otherwise it
-/// would be read again for each of its pages. Records take some 60 bytes, so this holds four million of them. A transcript
+/// How much is kept of the most recently used transcript, in bytes, even if that exceeds the limit: otherwise it would be read
+/// again for each of its pages. Records take some 60 bytes, so this holds four million of them. A transcript
 /// with more is read each time, so that the daemon's memory stays bounded.
 const NEWEST_BYTES: usize = 256 * 1024 * 1024;
 

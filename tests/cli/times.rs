@@ -7,6 +7,13 @@ use serde_json::Value;
 use super::home::Home;
 use super::text;
 
+/// A time of the wire as it is in this zone.
+fn local(zone: &str, at: &Value, form: &str) -> String {
+    let at: Timestamp = at.as_str().unwrap().parse().unwrap();
+    let at = at.to_zoned(TimeZone::get(zone).unwrap());
+    at.strftime(form).to_string()
+}
+
 #[test]
 fn lists_and_the_history_have_local_times() {
     let home = Home::new();
@@ -16,12 +23,7 @@ fn lists_and_the_history_have_local_times() {
         serde_json::from_str(&home.said(&[arguments, &["--json"]].concat())).unwrap()
     };
     for zone in ["Asia/Tokyo", "America/New_York"] {
-        let local = |at: &Value, form: &str| {
-            let at: Timestamp = at.as_str().unwrap().parse().unwrap();
-            at.to_zoned(TimeZone::get(zone).unwrap())
-                .strftime(form)
-                .to_string()
-        };
+        let local = |at: &Value, form: &str| local(zone, at, form);
         let printed = |command: &str| {
             let mut command = home.command(&[command, &id]);
             text(&command.env("TZ", zone).output().unwrap().stdout)
@@ -66,12 +68,7 @@ fn errors_have_local_times() {
     let other = home.said(&["new"]);
     let limited = ["send", &other, "[[limit 86400]]"];
     for zone in ["Asia/Tokyo", "America/New_York"] {
-        let local = |at: &Value, form: &str| {
-            let at: Timestamp = at.as_str().unwrap().parse().unwrap();
-            at.to_zoned(TimeZone::get(zone).unwrap())
-                .strftime(form)
-                .to_string()
-        };
+        let local = |at: &Value, form: &str| local(zone, at, form);
         let error = |arguments: &[&str]| {
             let output = home.command(arguments).env("TZ", zone).output().unwrap();
             text(&output.stderr)

@@ -353,11 +353,11 @@ fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
-/// A process that stands still. It goes on when this is dropped.
+/// A process that is stopped. It continues when this is dropped.
 pub(crate) struct Frozen(Pid);
 
 impl Frozen {
-    /// Stops a process where it stands.
+    /// Stops a process.
     pub(crate) fn new(pid: u32) -> Self {
         let pid = pid_of(pid);
         kill_process(pid, Signal::STOP).unwrap();
@@ -367,7 +367,7 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // One that has ended meanwhile cannot go on.
+        // It may have ended meanwhile.
         let _ended = kill_process(self.0, Signal::CONT);
     }
 }

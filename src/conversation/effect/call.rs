@@ -95,7 +95,7 @@ pub enum Call {
     },
     /// Run in another folder.
     Move {
-        /// Which.
+        /// Where to.
         destination: Destination,
         /// Whether it takes an earlier move back.
         undoes: bool,

@@ -72,7 +72,8 @@ pub(super) fn file(
             target,
             progress,
         };
-        let head = text_of(&ends(&portable)?.0)?;
+        let (head, _) = ends(&portable)?;
+        let head = text_of(&head)?;
         // The two ends are objects of their own; the messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
@@ -84,7 +85,9 @@ pub(super) fn file(
         });
         (portable.turns, portable.gaps) = told?;
         output.write("\n],")?;
-        let tail = text_of(&ends(&portable)?.1)?;
+        // The turns and gaps are known by now.
+        let (_, tail) = ends(&portable)?;
+        let tail = text_of(&tail)?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
     })

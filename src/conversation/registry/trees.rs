@@ -12,7 +12,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bridge_protocol::ConversationId;
@@ -114,15 +113,6 @@ fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
     let mut above = Path::new(path).ancestors().skip(1);
     let (part, real) = above.find_map(|part| Some((part, fs::canonicalize(part).ok()?)))?;
     Some(real.join(Path::new(path).strip_prefix(part).ok()?))
-}
-
-/// A move of a folder, which is over when this is dropped.
-struct TreeUnderway<'a>(&'a AtomicBool);
-
-impl Drop for TreeUnderway<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
 }
 
 impl Registry {
@@ -292,20 +282,13 @@ impl Registry {
     /// [`ConversationError::Busy`] while a folder is moved: the transcripts may go with it.
     pub(super) async fn taking_on(&self) -> Result<MutexGuard<'_, ()>, ConversationError> {
         let turn = self.creating.lock().await;
-        match self.moves_a_tree.load(Ordering::Relaxed) {
-            false => Ok(turn),
-            true => {
+        match self.moving_trees.try_lock() {
+            Ok(_) => Ok(turn),
+            Err(_) => {
                 let why = "a folder and its transcripts are being moved; try again when the move is done";
                 Err(ConversationError::Busy(why.to_owned()))
             }
         }
-    }
-
-    /// Begins to move a folder, once those who take transcripts on have written that down.
-    async fn tree_underway(&self) -> TreeUnderway<'_> {
-        let _turn = self.creating.lock().await;
-        self.moves_a_tree.store(true, Ordering::Relaxed);
-        TreeUnderway(&self.moves_a_tree)
     }
 
     /// Moves what is wanted.
@@ -314,7 +297,8 @@ impl Registry {
         wanted: &Wanted,
         request: Option<Request>,
     ) -> Result<TreeMoveAnswer, ConversationError> {
-        let _underway = self.tree_underway().await;
+        // A call that has its turn writes down what it makes of transcripts first. Those that come now are refused.
+        drop(self.creating.lock().await);
         let (mut tree, mut planned) = self.planned(wanted).await?;
         let mut held = Held::none(self);
         loop {

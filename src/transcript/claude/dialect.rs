@@ -179,6 +179,10 @@ impl Dialect for Claude {
         .map(drop)
     }
 
+    fn forks_borrow_files(&self) -> bool {
+        true
+    }
+
     fn repair(
         &self,
         Session { home, id, .. }: Session<'_>,

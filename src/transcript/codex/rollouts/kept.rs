@@ -67,8 +67,12 @@ impl KeptFile {
         }
     }
 
-    /// What happened to the file since it was read. If it cannot be opened, whoever reads it again reports why.
+    /// What happened to the file since it was read. A file that cannot be opened counts as changed: reading it again reports why.
     pub(super) fn change(&self) -> Change {
+        // Mostly it is: a file need not be opened for that.
+        if fs::metadata(&self.path).is_ok_and(|now| self.read.is(&Identity::of(&now))) {
+            return Change::Same;
+        }
         let opened = open_with_metadata(&self.path);
         let change = opened.map(|(file, metadata)| self.read.change(&Identity::of(&metadata), &file));
         match change.unwrap_or(Change::Other) {
