@@ -215,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_short_does_not_wait_for_what_is_long() {
+    #[tokio::test]
+    async fn what_is_short_does_not_wait_for_what_is_long() {
         let readings = Readings::default();
         let mut turns = Vec::new();
         for (pace, is_had) in [
