@@ -1,8 +1,8 @@
 //! Errors on the wire: a code, a message, and `data` for programs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use derive_more::{Display, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,7 +107,8 @@ impl ErrorKind {
 }
 
 /// An error of a method. Serialized as JSON-RPC's error object.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Display, Error, Serialize)]
+#[display("{message}")]
 #[serde(into = "WireError")]
 pub struct BridgeError {
     /// The kind of error.
@@ -173,12 +174,11 @@ impl BridgeError {
     /// not know the code either, the error is internal.
     #[must_use]
     pub fn from_wire(code: i32, message: &str, data: Option<RawJson>) -> Self {
-        let mut details: BTreeMap<String, RawJson> = match data {
-            Some(data) => data
-                .read()
-                .unwrap_or_else(|_| BTreeMap::from([("detail".to_owned(), data.clone())])),
-            None => BTreeMap::new(),
+        let members = |data: RawJson| {
+            data.read()
+                .unwrap_or_else(|_| BTreeMap::from([("detail".to_owned(), data)]))
         };
+        let mut details: BTreeMap<String, RawJson> = data.map(members).unwrap_or_default();
         let told = details.remove("kind").and_then(|kind| kind.read().ok());
         let kind = told
             .or_else(|| ErrorKind::from_code(code))
@@ -229,14 +229,6 @@ impl From<BridgeError> for WireError {
         }
     }
 }
-
-impl fmt::Display for BridgeError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for BridgeError {}
 
 #[cfg(feature = "client")]
 impl From<jsonrpsee::types::ErrorObjectOwned> for BridgeError {

@@ -1,8 +1,6 @@
 //! Identifiers. Each is its own type, so that one cannot be passed as another.
 
-use std::fmt;
-use std::str::FromStr;
-
+use derive_more::{Debug, Display, From, FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,8 +11,23 @@ use uuid::Uuid;
 pub const MIN_PREFIX_CHARS: usize = 6;
 
 /// The id of a conversation: a UUIDv4 that the daemon generates. It never changes and is never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Debug,
+    Display,
+    FromStr,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(transparent)]
+#[debug("{_0}")]
 pub struct ConversationId(Uuid);
 
 impl ConversationId {
@@ -37,32 +50,15 @@ impl ConversationId {
     }
 }
 
-impl fmt::Display for ConversationId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0.hyphenated(), formatter)
-    }
-}
-
-impl fmt::Debug for ConversationId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, formatter)
-    }
-}
-
-impl FromStr for ConversationId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
 /// Declares ids that are opaque texts.
 macro_rules! text_ids {
     ($( $(#[$meta:meta])+ $name:ident, )+) => { $(
         $(#[$meta])+
-        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        #[derive(
+            Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Display, From, Serialize, Deserialize, JsonSchema,
+        )]
         #[serde(transparent)]
+        #[debug("{_0:?}")]
         pub struct $name(String);
 
         impl $name {
@@ -79,27 +75,9 @@ macro_rules! text_ids {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, formatter)
-            }
-        }
-
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
                 Self::new(text)
-            }
-        }
-
-        impl From<String> for $name {
-            fn from(text: String) -> Self {
-                Self(text)
             }
         }
     )+ };

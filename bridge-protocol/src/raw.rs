@@ -1,16 +1,16 @@
 //! Unparsed JSON of agents and apps, passed through byte for byte.
 
-use std::fmt;
-
-use serde::de::{Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use derive_more::Debug;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// A JSON value, kept as the bytes that were received.
 ///
 /// Numbers keep their digits, objects their unknown fields and the order of their keys. Two values are equal if their
 /// bytes are.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[debug("{_0}")]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
@@ -87,12 +87,6 @@ impl PartialEq for RawJson {
 
 impl Eq for RawJson {}
 
-impl fmt::Debug for RawJson {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.get())
-    }
-}
-
 impl schemars::JsonSchema for RawJson {
     /// Inlined, because the schema accepts anything and a named one would add nothing.
     fn inline_schema() -> bool {
@@ -105,67 +99,6 @@ impl schemars::JsonSchema for RawJson {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         true.into()
-    }
-}
-
-/// The members of an object, in the order in which they came. The last one with a name counts, as in a scan.
-#[derive(Clone, Debug, Default)]
-pub struct RawMembers(Vec<(String, RawJson)>);
-
-impl RawMembers {
-    /// The value of a member.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&RawJson> {
-        let mut members = self.0.iter().rev();
-        members.find(|(known, _)| known == name).map(|(_, value)| value)
-    }
-
-    /// Replaces all members with this name by one, at the position of the first.
-    pub fn set(&mut self, name: &str, value: RawJson) {
-        let place = self.0.iter().position(|(known, _)| known == name);
-        self.0.retain(|(known, _)| known != name);
-        self.0
-            .insert(place.unwrap_or(self.0.len()), (name.to_owned(), value));
-    }
-
-    /// The members before the first one with this name, and those after it.
-    #[must_use]
-    pub fn around(self, name: &str) -> (Self, Self) {
-        let mut before = self.0;
-        let place = before.iter().position(|(known, _)| known == name);
-        let after = before.split_off(place.map_or(before.len(), |place| place + 1));
-        before.truncate(place.unwrap_or(before.len()));
-        (Self(before), Self(after))
-    }
-}
-
-impl Serialize for RawMembers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-impl<'de> Deserialize<'de> for RawMembers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = RawMembers;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawMembers, A::Error> {
-                let mut members = RawMembers::default();
-                while let Some(member) = map.next_entry()? {
-                    members.0.push(member);
-                }
-                Ok(members)
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
     }
 }
 

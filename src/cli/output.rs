@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use bridge_protocol::ConversationId;
-use bridge_protocol::raw::{RawJson, RawMembers};
+use bridge_protocol::raw::RawJson;
+use indexmap::IndexMap;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -104,7 +105,7 @@ pub(super) enum StreamLine<'a> {
 }
 
 fn members<S: Serializer>(object: &&RawJson, serializer: S) -> Result<S::Ok, S::Error> {
-    let members: RawMembers = object.read().map_err(S::Error::custom)?;
+    let members: IndexMap<String, RawJson> = object.read().map_err(S::Error::custom)?;
     members.serialize(serializer)
 }
 

@@ -3,7 +3,8 @@
 //! Members are raw text in their original order, so a client's unknown members and numbers of any size reach the
 //! agent as written. Only members that are set here are replaced. Pure.
 
-use bridge_protocol::raw::{RawJson, RawMembers};
+use bridge_protocol::raw::RawJson;
+use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ const MAX_MERGE_DEPTH: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Params {
     method: &'static str,
-    members: RawMembers,
+    members: IndexMap<String, RawJson>,
 }
 
 impl Params {
@@ -29,7 +30,7 @@ impl Params {
     pub fn new(method: &'static str) -> Self {
         Self {
             method,
-            members: RawMembers::default(),
+            members: IndexMap::new(),
         }
     }
 
@@ -69,16 +70,15 @@ impl Params {
     ///
     /// [`CallError::BadParams`] if the value cannot be encoded.
     pub fn set_if_absent(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), CallError> {
-        if self.members.get(name).is_none() {
-            self.set(name, value)
-        } else {
-            Ok(())
+        match self.members.contains_key(name) {
+            true => Ok(()),
+            false => self.set(name, value),
         }
     }
 
     /// Sets a member to a raw value.
     pub fn set_raw(&mut self, name: &str, value: Box<RawValue>) {
-        self.members.set(name, RawJson::new(value));
+        self.members.insert(name.to_owned(), RawJson::new(value));
     }
 
     /// Merges objects into `_meta`. The client's values win.
@@ -92,7 +92,7 @@ impl Params {
         }
         let present = self.members.get(META).filter(|present| present.get() != "null");
         let merged = merge(present, meta, 0).map_err(|error| self.bad(&error))?;
-        self.members.set(META, merged);
+        self.members.insert(META.to_owned(), merged);
         Ok(())
     }
 
@@ -122,14 +122,14 @@ fn merge(present: Option<&RawJson>, added: &Map<String, Value>, depth: usize) ->
     if !is_object || depth == MAX_MERGE_DEPTH {
         return Ok(present.clone());
     }
-    let mut members: RawMembers = present.read()?;
+    let mut members: IndexMap<String, RawJson> = present.read()?;
     for (name, value) in added {
         let merged = match (members.get(name), value) {
             (None, value) => RawJson::from_value(value)?,
             (Some(inner), Value::Object(value)) => merge(Some(inner), value, depth + 1)?,
             (Some(_), _) => continue,
         };
-        members.set(name, merged);
+        members.insert(name.clone(), merged);
     }
     RawJson::from_value(&members)
 }

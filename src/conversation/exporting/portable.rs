@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
-use bridge_protocol::raw::RawMembers;
+use bridge_protocol::raw::RawJson;
+use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::secrets::{named_only, without_values};
@@ -72,7 +73,7 @@ pub(super) fn file(
             target,
             progress,
         };
-        let (head, _) = ends(&portable)?;
+        let [head, _] = ends(&portable)?;
         let head = text_of(&head)?;
         // The two ends are objects of their own; the messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
@@ -86,7 +87,7 @@ pub(super) fn file(
         (portable.turns, portable.gaps) = told?;
         output.write("\n],")?;
         // The turns and gaps are known by now.
-        let (_, tail) = ends(&portable)?;
+        let [_, tail] = ends(&portable)?;
         let tail = text_of(&tail)?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
@@ -155,10 +156,13 @@ impl From<Failure> for ConversationError {
 }
 
 /// The members of an export before its messages, and those after them.
-fn ends(portable: &PortableConversation) -> Result<(RawMembers, RawMembers), Failure> {
-    let members: RawMembers =
+fn ends(portable: &PortableConversation) -> Result<[IndexMap<String, RawJson>; 2], Failure> {
+    let mut before: IndexMap<String, RawJson> =
         serde_json::from_str(&text_of(portable)?).map_err(|_| ConversationError::Lost)?;
-    Ok(members.around("messages"))
+    let messages = before.get_index_of("messages").unwrap_or(before.len());
+    let after = before.split_off(before.len().min(messages + 1));
+    before.truncate(messages);
+    Ok([before, after])
 }
 
 fn text_of(value: &impl Serialize) -> Result<String, Failure> {
