@@ -32,7 +32,7 @@ use crate::agent::inbox::Incoming;
 use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
 
-use super::answer::{Answer, Request};
+use super::answer::{Answer, CallKey};
 use super::closed_sessions::ClosedSessions;
 use super::effect::{Call, Deadline, Effects, Found, Input, Opened};
 use super::error::ConversationError;
@@ -70,7 +70,7 @@ pub enum Message {
         /// What is asked.
         call: Box<Call>,
         /// The idempotency key.
-        request: Option<Request>,
+        request: Option<CallKey>,
         /// Whom to answer.
         reply: Reply,
     },
@@ -152,7 +152,7 @@ impl Job {
 /// A call while the folder that it names is looked at, which may not respond. Calls behind it wait.
 struct Looking {
     call: Box<Call>,
-    request: Option<Request>,
+    request: Option<CallKey>,
     reply: Reply,
     found: Pin<Box<dyn Future<Output = Result<String, ConversationError>> + Send>>,
 }

@@ -16,21 +16,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ConversationError;
-use crate::store::{OpenRequest, RECORD_VERSION, RequestId, RequestRecord};
-
-/// The idempotency key of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The caller's own id of the call.
-    pub id: RequestId,
-    /// A hash of the call's content: the same id with another content is a conflict.
-    pub fingerprint: String,
-}
+pub use crate::store::CallKey;
+use crate::store::{RECORD_VERSION, RequestRecord};
 
 /// What a fingerprint begins with. Those of earlier versions begin otherwise and cannot be compared.
 pub const FINGERPRINT_VERSION: &str = "2:";
 
-impl Request {
+impl CallKey {
     /// Whether the call that was remembered with this fingerprint has the same content. One that an earlier version
     /// remembered counts as the same: to carry a call out twice would be worse.
     #[must_use]
@@ -73,31 +65,13 @@ impl Request {
     }
 }
 
-impl From<&OpenRequest> for Request {
-    fn from(open: &OpenRequest) -> Self {
-        Self {
-            id: open.id.clone(),
-            fingerprint: open.fingerprint.clone(),
-        }
-    }
-}
-
-impl From<&Request> for OpenRequest {
-    fn from(request: &Request) -> Self {
-        Self {
-            id: request.id.clone(),
-            fingerprint: request.fingerprint.clone(),
-        }
-    }
-}
-
 /// Who made a call.
 #[derive(Debug)]
 pub struct Caller<R> {
     /// Where the answer goes; none if nobody waits for it.
     pub reply: Option<R>,
     /// The idempotency key.
-    pub request: Option<Request>,
+    pub request: Option<CallKey>,
 }
 
 impl<R> Caller<R> {
@@ -224,10 +198,11 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::RequestId;
 
     #[test]
     fn a_call_that_an_earlier_version_remembered_counts_as_the_same() {
-        let request = Request {
+        let request = CallKey {
             id: RequestId::new("r1"),
             fingerprint: format!("{FINGERPRINT_VERSION}aa"),
         };

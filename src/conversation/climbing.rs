@@ -37,6 +37,7 @@ use super::growth::Tally;
 use super::keeping;
 use super::recovery::{Climb, Goal, Inspection, Lack, Step, StepFailure};
 use super::services::{Services, chain_text};
+use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
 
 /// How long the closing of a session is waited for before its id is opened again. Agents take some milliseconds.
@@ -223,27 +224,36 @@ fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
     upstream::classify(entry, error).kind == FailureKind::AuthRequired
 }
 
-/// A session that was opened and not returned yet. Dropping it closes the session, as when the climb is given up: its process
-/// may run on for others.
-struct UnclaimedSession {
+/// A session that was opened and not returned yet, or the copy that one is being opened from. Dropping it closes the session and
+/// removes the copy, as when the climb is given up: its process may run on for others.
+struct Unclaimed {
     session: Option<UpstreamSession>,
+    copy: Option<(UpstreamId, UncommittedCopy)>,
     closed: ClosedSessions,
 }
 
-impl UnclaimedSession {
+impl Unclaimed {
     async fn close(mut self) {
         if let Some(session) = self.session.take() {
             self.closed.close(session, false, Duration::ZERO).closed().await;
         }
+        if let Some((id, copy)) = self.copy.take() {
+            self.closed.remove_copy(&id, copy).await;
+        }
     }
 }
 
-impl Drop for UnclaimedSession {
+impl Drop for Unclaimed {
     fn drop(&mut self) {
-        if let Some(session) = self.session.take()
-            && Handle::try_current().is_ok()
-        {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if let Some(session) = self.session.take() {
             self.closed.close(session, false, Duration::ZERO);
+        }
+        if let Some((id, copy)) = self.copy.take() {
+            let closed = self.closed.clone();
+            runtime.spawn(async move { closed.remove_copy(&id, copy).await });
         }
     }
 }
@@ -337,8 +347,9 @@ impl Climber {
                 Outcome::Stop(error) => return Err(error),
                 Outcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
-                    let mut held = UnclaimedSession {
+                    let mut held = Unclaimed {
                         session: Some(session),
+                        copy: None,
                         closed: self.closed.clone(),
                     };
                     let look = look.or_else(|| can_be_short.then(|| self.look_at_head(climb.goal())));

@@ -20,7 +20,7 @@ use crate::store::{Anchor, ConversationRecord, CutPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
-use super::answer::{Answer, Caller, Request};
+use super::answer::{Answer, CallKey, Caller};
 use super::destination::Destination;
 use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
@@ -47,7 +47,7 @@ pub enum Input<R> {
         /// What.
         call: Call,
         /// The idempotency key.
-        request: Option<Request>,
+        request: Option<CallKey>,
         /// What an earlier call with that key was answered, when one was.
         kept: Option<RequestRecord>,
         /// Whom to answer.

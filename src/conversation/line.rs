@@ -9,9 +9,9 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
-use crate::store::{OpenRequest, PendingContinuation, PendingTurn, TurnPhase as Progress, WaitingPrompt};
+use crate::store::{PendingContinuation, PendingTurn, TurnPhase as Progress, WaitingPrompt};
 
-use super::answer::{Answer, Caller, Request};
+use super::answer::{Answer, Caller};
 use super::error::ConversationError;
 use super::state::Model;
 
@@ -70,7 +70,7 @@ impl<R> Waiting<R> {
     pub fn held(place: u64, held: &WaitingPrompt) -> Self {
         let caller = Caller {
             reply: None,
-            request: held.request.as_ref().map(Request::from),
+            request: held.request.clone(),
         };
         Self {
             min_fidelity: held.min_fidelity,
@@ -91,7 +91,7 @@ impl<R> Waiting<R> {
             asked_at: self.asked_at,
             min_fidelity: self.min_fidelity,
             on_limit: self.on_limit,
-            request: self.caller.request.as_ref().map(OpenRequest::from),
+            request: self.caller.request.clone(),
         }
     }
 

@@ -43,7 +43,7 @@ use tokio_util::task::TaskTracker;
 use crate::store::{Change, ConversationRecord, Lookup, LostPart, RequestRecord, ResolvedBy, Salvaged};
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
-use super::answer::{Answer, Request};
+use super::answer::{Answer, CallKey};
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, Fork};
 use super::error::ConversationError;
@@ -175,7 +175,7 @@ impl Registry {
     pub async fn create(
         self: &Arc<Self>,
         new: NewConversation,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         if !new.open {
             return self.make(new, request).await;
@@ -205,7 +205,7 @@ impl Registry {
     async fn make(
         &self,
         new: NewConversation,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
@@ -275,7 +275,7 @@ impl Registry {
     }
 
     /// The conversation that an earlier call with this key made and did not open.
-    fn not_opened(&self, request: Option<&Request>) -> Result<Option<ConversationId>, ConversationError> {
+    fn not_opened(&self, request: Option<&CallKey>) -> Result<Option<ConversationId>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
         let kept = self.services.store.request(None, &request.id)?;
         let made = kept.and_then(|kept| kept.error?.read::<NotOpened>().ok());
@@ -290,7 +290,7 @@ impl Registry {
         self: &Arc<Self>,
         id: ConversationId,
         call: Call,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<oneshot::Receiver<Result<Answer, ConversationError>>, ConversationError> {
         if let Call::Update {
             settings: Some(settings),

@@ -21,7 +21,7 @@ use crate::agent::policy::InterruptPolicy;
 use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, Resting};
 
-use super::answer::{Caller, Request};
+use super::answer::{CallKey, Caller};
 use super::destination::Destination;
 use super::edit::Edit;
 use super::effect::{Effects, Fork, Now, Part, Work};
@@ -288,7 +288,7 @@ pub struct Closing<R> {
 #[derive(Debug)]
 pub struct OpenRequest<R> {
     /// The key.
-    pub request: Request,
+    pub request: CallKey,
     /// Those who asked the same again.
     pub followers: Vec<R>,
 }

@@ -29,10 +29,10 @@ use bridge_protocol::event::Event;
 
 use crate::store::RequestRecord;
 
-use super::answer::{Answer, Caller, Request};
+use super::answer::{Answer, CallKey, Caller};
 use super::effect::{Disposition, Effect, Effects, Found, Input, Now, Work};
 use super::error::ConversationError;
-use super::state::{Model, Operation, OperationKind, Stage, Turn, TurnPhase};
+use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn, TurnPhase};
 
 pub(super) use recovering::{Ended, EndedTurn, end_unfinished};
 
@@ -228,8 +228,16 @@ impl<R> Model<R> {
         }
     }
 
+    /// From now on, whoever repeats the call with this key waits for the answer of the first.
+    fn open_call(&mut self, request: CallKey) {
+        self.open_requests.push(OpenRequest {
+            request,
+            followers: Vec::new(),
+        });
+    }
+
     /// The record of a call that is answered with this.
-    fn done_request(&self, request: Option<&Request>, answer: &Answer) -> Option<RequestRecord> {
+    fn done_request(&self, request: Option<&CallKey>, answer: &Answer) -> Option<RequestRecord> {
         let request = request?;
         let result = answer.to_json().ok()?;
         Some(RequestRecord {
@@ -239,7 +247,7 @@ impl<R> Model<R> {
     }
 
     /// The record of a call that has begun.
-    fn request_record(&self, request: &Request) -> RequestRecord {
+    fn request_record(&self, request: &CallKey) -> RequestRecord {
         request.record(Some(self.record.id), self.now)
     }
 }

@@ -13,13 +13,12 @@ use bridge_protocol::transcript::TreeMoveAnswer;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::answer::Request;
 use super::destination::{Destination, Tree};
 use crate::files::checked_lines::ReadError;
 use crate::files::intent::{self, Intent, Kind, LogContent, Outcome};
 use crate::files::set_aside::Unreadable;
 use crate::paths::names;
-use crate::store::ConversationRecord;
+use crate::store::{CallKey, ConversationRecord};
 
 /// The intents of tree moves. They have no steps of their own, and stay until the move can no longer be undone.
 pub(crate) const KIND: Kind<Note> = Kind {
@@ -45,24 +44,7 @@ pub(crate) struct Begun {
     /// The move that this one takes back.
     pub(super) undoes: Option<Uuid>,
     /// The idempotency key of the call.
-    pub(super) asked: Option<Asked>,
-}
-
-/// The idempotency key of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Asked {
-    pub(super) id: String,
-    pub(super) fingerprint: String,
-}
-
-impl From<&Request> for Asked {
-    fn from(request: &Request) -> Self {
-        Self {
-            id: request.id.as_str().to_owned(),
-            fingerprint: request.fingerprint.clone(),
-        }
-    }
+    pub(super) asked: Option<CallKey>,
 }
 
 /// A conversation that goes along.

@@ -460,7 +460,7 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
-    use crate::conversation::answer::{Answer, Request};
+    use crate::conversation::answer::{Answer, CallKey};
     use crate::conversation::services::now;
     use crate::files::checked_lines::CheckedFile;
     use crate::files::durable::tests::Disk;
@@ -711,7 +711,7 @@ mod tests {
                 .unwrap();
             copy
         });
-        let request = Request {
+        let request = CallKey {
             id: RequestId::new("answered"),
             fingerprint: String::new(),
         };

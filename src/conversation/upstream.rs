@@ -159,12 +159,14 @@ pub(super) async fn open(
         )),
     };
     let mut giving_up = GiveUpGuard {
-        lease: Some(lease.clone()),
+        lease,
+        attachment: None,
         unended,
+        has_ended: false,
         closed,
     };
-    let opened = open_in(services, entry, lease, opening, cwd, settings, closed).await;
-    giving_up.lease = None;
+    let opened = open_in(services, entry, &mut giving_up, opening, cwd, settings).await;
+    giving_up.has_ended = true;
     // Without an answer the agent may still open it.
     if let Err(OpenError::Call(CallError::TimedOut { .. } | CallError::Stalled)) = &opened
         && let Some(unended) = giving_up.unended.take()
@@ -174,18 +176,25 @@ pub(super) async fn open(
     opened
 }
 
-/// Retires a process when the opening of a session in it is given up half-way.
+/// The opening of a session. Takes back the route of one that is not opened, and retires the process when the opening is given
+/// up half-way.
 struct GiveUpGuard<'a> {
-    lease: Option<Lease>,
+    lease: Lease,
+    /// The route, if the session exists already.
+    attachment: Option<Attachment>,
     /// The session, if it exists already.
     unended: Option<UnendedSession>,
+    has_ended: bool,
     closed: &'a ClosedSessions,
 }
 
 impl Drop for GiveUpGuard<'_> {
     fn drop(&mut self) {
-        if let Some(lease) = &self.lease {
-            lease.retire();
+        if let Some(attachment) = &self.attachment {
+            self.lease.connection().detach(attachment);
+        }
+        if !self.has_ended {
+            self.lease.retire();
             if let Some(unended) = self.unended.take() {
                 self.closed.add_given_up(unended);
             }
@@ -196,12 +205,12 @@ impl Drop for GiveUpGuard<'_> {
 async fn open_in(
     services: &Services,
     entry: &AgentEntry,
-    lease: Lease,
+    giving_up: &mut GiveUpGuard<'_>,
     opening: &Opening,
     cwd: &str,
     settings: &Settings,
-    closed: &ClosedSessions,
 ) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
+    let lease = giving_up.lease.clone();
     let mut options = session_options(entry, cwd, settings);
     if let Opening::Fork(_, Some(point)) = opening {
         // The standard has no field for it, and who does not know this one takes all along.
@@ -212,21 +221,17 @@ async fn open_in(
     }
     let calls = lease.calls();
     let (sender, mut receiver) = inbox(services.inbox);
-    let mut attached = DetachGuard {
-        lease: &lease,
-        attachment: None,
-    };
     let request = match opening {
         Opening::New { .. } => calls.new_session(&options, &sender)?,
         Opening::Fork(id, _) => calls.fork(&Handle::new(id.as_str()), &options, &sender)?,
         Opening::Resume(id) => {
             let (request, attachment) = calls.resume(&Handle::new(id.as_str()), &options, &sender)?;
-            attached.attachment = Some(attachment);
+            giving_up.attachment = Some(attachment);
             request
         }
         Opening::Load(id) => {
             let (request, attachment) = calls.load(&Handle::new(id.as_str()), &options, &sender)?;
-            attached.attachment = Some(attachment);
+            giving_up.attachment = Some(attachment);
             request
         }
     };
@@ -244,12 +249,11 @@ async fn open_in(
         early.retain(|incoming| !is_replay(incoming));
     }
     let attachment = bound
-        .or(attached.attachment.take())
+        .or(giving_up.attachment.take())
         .ok_or_else(|| CallError::BadAnswer {
             method: MethodName::known(method::SESSION_NEW),
             detail: "it names no session".to_owned(),
         })?;
-    drop(attached);
     let mut answer = read_answer(&raw, &attachment);
     let session = UpstreamSession {
         lease,
@@ -279,7 +283,7 @@ async fn open_in(
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
     if let Err(refused) = configure(entry, &calls, handle, &settings, known).await {
-        closed.close(session, false, Duration::ZERO);
+        giving_up.closed.close(session, false, Duration::ZERO);
         return Err(refused);
     }
     if let Some((_, modes)) = changed {
@@ -300,20 +304,6 @@ fn in_mode(modes: &RawJson, mode: &str) -> Option<RawJson> {
     }
     modes["currentModeId"] = mode.into();
     Some(RawJson::from(modes))
-}
-
-/// Takes the route of a session back when its opening is given up half-way.
-struct DetachGuard<'a> {
-    lease: &'a Lease,
-    attachment: Option<Attachment>,
-}
-
-impl Drop for DetachGuard<'_> {
-    fn drop(&mut self) {
-        if let Some(attachment) = &self.attachment {
-            self.lease.connection().detach(attachment);
-        }
-    }
 }
 
 /// What the agent says a session is set to.

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 use super::answer;
 use super::calls::{Handler, Methods};
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::{Answer, CallKey};
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::Registry;
@@ -66,7 +66,7 @@ trait Act<M: Method>: Send + Sync + 'static {
     fn complete(&self, _params: &mut M) {}
 
     /// Carries the call out. `request` is its idempotency key, where the call has one.
-    fn act(&self, params: M, request: Option<Request>) -> impl Future<Output = Outcome<M>> + Send;
+    fn act(&self, params: M, request: Option<CallKey>) -> impl Future<Output = Outcome<M>> + Send;
 }
 
 /// Declares handlers, which need nothing of [`Act`] but [`Act::act`]: the method, and the names of what it acts on and with.
@@ -76,7 +76,7 @@ macro_rules! handlers {
             async fn act(
                 &$daemon,
                 $params: $method,
-                $request: Option<$crate::conversation::answer::Request>,
+                $request: Option<$crate::conversation::answer::CallKey>,
             ) -> $crate::server::handlers::Outcome<$method> $body
         }
     )+ };
@@ -165,7 +165,7 @@ impl Daemon {
     fn earlier<M: Method>(
         &self,
         params: &M,
-        request: Option<&Request>,
+        request: Option<&CallKey>,
     ) -> Result<Option<Answer>, ConversationError> {
         let scope = match params.conversation().map(|name| self.resolve(name)) {
             None => None,
@@ -181,7 +181,7 @@ impl Daemon {
         &self,
         name: &ConversationRef,
         call: Call,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let answer = self.registry.call(id, call, request)?;
@@ -193,7 +193,7 @@ impl Daemon {
         &self,
         name: &ConversationRef,
         call: Call,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let start = || {
@@ -205,7 +205,7 @@ impl Daemon {
 }
 
 /// The idempotency key of a call: the caller's id, and a hash of the call's content.
-fn request<M: Method>(params: &M) -> Result<Option<Request>, ConversationError> {
+fn request<M: Method>(params: &M) -> Result<Option<CallKey>, ConversationError> {
     let Some(id) = params.request_id() else {
         return Ok(None);
     };
@@ -216,7 +216,7 @@ fn request<M: Method>(params: &M) -> Result<Option<Request>, ConversationError> 
         );
         return Err(ConversationError::invalid("requestId", why));
     }
-    Ok(Some(Request {
+    Ok(Some(CallKey {
         id: RequestId::new(id),
         fingerprint: fingerprint(params),
     }))

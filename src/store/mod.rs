@@ -45,7 +45,7 @@ pub use error::{Lookup, Loss, LostPart, StoreError};
 pub use journal::BadRegion;
 pub use open::{OpenReport, RebuildReason, set_aside_in};
 pub use record::{
-    Anchor, AnsweredInterrupt, Change, ConversationRecord, CutPrompt, LaterText, OpenRequest,
+    Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutPrompt, LaterText,
     PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported,
     RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Salvaged, Sequence, TranscriptRoot, TurnPhase,
     WaitingPrompt,

@@ -203,7 +203,7 @@ pub struct WaitingPrompt {
     pub on_limit: OnLimit,
     /// The request that queued it, if the caller gave an id. Repeating that call takes the prompt out of the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<OpenRequest>,
+    pub request: Option<CallKey>,
 }
 
 /// A prompt whose turn was cut short by a limit, a crash or a stop. It can be continued.
@@ -233,19 +233,19 @@ pub struct CutPrompt {
     pub arrived: Option<bool>,
     /// The request that the prompt came with, if repeating that call still carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_request: Option<OpenRequest>,
+    pub open_request: Option<CallKey>,
     /// The minimum fidelity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_fidelity: Option<Fidelity>,
 }
 
-/// A request without a result, because nothing of it reached an agent.
+/// The idempotency key of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenRequest {
-    /// The caller's id of the request.
+pub struct CallKey {
+    /// The caller's own id of the call.
     pub id: RequestId,
-    /// The digest of the request's content.
+    /// A hash of the call's content: the same id with another content is a conflict.
     pub fingerprint: String,
 }
 
@@ -495,6 +495,15 @@ impl CutPrompt {
     #[must_use]
     pub fn has_arrived(&self) -> bool {
         self.tool_started || self.arrived == Some(true)
+    }
+}
+
+impl PendingTurn {
+    /// The idempotency key of the call that started the turn.
+    #[must_use]
+    pub fn call_key(&self) -> Option<CallKey> {
+        let (id, fingerprint) = self.request_id.clone().zip(self.fingerprint.clone())?;
+        Some(CallKey { id, fingerprint })
     }
 }
 

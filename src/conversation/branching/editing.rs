@@ -154,26 +154,23 @@ async fn open_branch(
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link, branched.fidelity, now());
-    let (opened, mut session) = match climb(services, with_branch, Fidelity::Partial, &request.closed).await {
-        Ok(climbed) => climbed,
-        Err(error) => {
-            if let Some(copy) = copy {
-                request.closed.remove_copy(&made.link.upstream_id, copy).await;
-            }
-            return Err(error);
+    let closed = &request.closed;
+    let error = match climb(services, with_branch, Fidelity::Partial, closed).await {
+        Ok((opened, mut session)) if opened.upstream_id == made.link.upstream_id => {
+            session.copy = copy;
+            let opened = Opened { link: None, ..opened };
+            return Ok((made, opened, session));
         }
+        Ok((_, session)) => {
+            closed.close(session, false, Duration::ZERO).closed().await;
+            unopened("the branch that was cut")
+        }
+        Err(error) => error,
     };
-    if opened.upstream_id != made.link.upstream_id {
-        let closed = request.closed.close(session, false, Duration::ZERO);
-        closed.closed().await;
-        if let Some(copy) = copy {
-            request.closed.remove_copy(&made.link.upstream_id, copy).await;
-        }
-        return Err(unopened("the branch that was cut"));
+    if let Some(copy) = copy {
+        closed.remove_copy(&made.link.upstream_id, copy).await;
     }
-    session.copy = copy;
-    let opened = Opened { link: None, ..opened };
-    Ok((made, opened, session))
+    Err(error)
 }
 
 async fn climb(

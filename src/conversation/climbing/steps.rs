@@ -7,7 +7,7 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
-use super::{Climber, Outcome, inspection};
+use super::{Climber, Outcome, Unclaimed, inspection};
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::conversation::disk;
@@ -228,14 +228,17 @@ impl Climber {
             Via::Rebuilt => LinkReason::Rebuilt,
             _ => link.reason,
         };
-        let mut outcome = self
-            .open(lease, &self.reopening(climb, new_id.clone()), Some(link), None)
-            .await;
+        let opening = self.reopening(climb, new_id.clone());
+        let mut held = Unclaimed {
+            session: None,
+            copy: Some((new_id, copy)),
+            closed: self.closed.clone(),
+        };
+        let mut outcome = self.open(lease, &opening, Some(link), None).await;
         if let Outcome::Open(open, ..) = &mut outcome {
-            open.0.copy = Some(copy);
-        } else {
-            self.closed.remove_copy(&new_id, copy).await;
+            open.0.copy = held.copy.take().map(|(_, copy)| copy);
         }
+        held.close().await;
         outcome
     }
 

@@ -13,7 +13,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 
-use super::super::answer::{Answer, Request};
+use super::super::answer::{Answer, CallKey};
 use super::super::checking::{check_answer, check_kept, read_root};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
@@ -67,7 +67,7 @@ impl Registry {
     pub async fn adopt(
         self: &Arc<Self>,
         adoption: Adopt,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move { registry.adopt_now(adoption, asked).await };
@@ -77,7 +77,7 @@ impl Registry {
     async fn adopt_now(
         self: &Arc<Self>,
         mut adoption: Adopt,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
@@ -95,7 +95,7 @@ impl Registry {
     async fn adopt_session(
         self: &Arc<Self>,
         mut adoption: Adopt,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let entries = self.named_agents(adoption.agent.as_ref())?;
         if let Some(holder) = self.holder(&adoption)? {

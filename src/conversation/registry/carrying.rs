@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::super::actor::Message;
-use super::super::answer::{Answer, Request};
+use super::super::answer::{Answer, CallKey};
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
 use super::super::importing::{self, Imported};
@@ -48,7 +48,7 @@ impl Registry {
         format: ExportFormat,
         path: Option<String>,
         secrets: bool,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<ExportAnswer, ConversationError> {
         let is_answer = format == ExportFormat::Json && path.is_none();
         // An answer that contains the export would fill the store, and nothing was written.
@@ -123,7 +123,7 @@ impl Registry {
     pub async fn import(
         self: &Arc<Self>,
         import: Import,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
@@ -143,7 +143,7 @@ impl Registry {
     async fn import_now(
         self: Arc<Self>,
         import: Import,
-        request: Option<Request>,
+        request: Option<CallKey>,
         progress: Arc<Progress>,
     ) -> Result<Answer, ConversationError> {
         if self.stop.is_cancelled() {

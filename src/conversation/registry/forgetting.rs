@@ -9,7 +9,7 @@ use bridge_protocol::keep::{ForgetAnswer, UnclaimedSession};
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
 
-use super::super::answer::Request;
+use super::super::answer::CallKey;
 use super::super::error::ConversationError;
 use super::super::keeping::is_used;
 use super::super::services::Services;
@@ -91,7 +91,7 @@ impl Registry {
         self: &Arc<Self>,
         id: UpstreamId,
         agent: Option<AgentName>,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<ForgetAnswer, ConversationError> {
         let entry = agent.map(|name| self.services.agent(&name)).transpose()?;
         let services = Arc::clone(&self.services);

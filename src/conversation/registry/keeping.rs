@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::answer::Request;
+use super::super::answer::CallKey;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
 use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
@@ -323,7 +323,7 @@ impl Registry {
     pub async fn keep_named(
         self: &Arc<Self>,
         target: Target,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<KeepAnswer, ConversationError> {
         let of = target.conversation();
         self.remembered(
@@ -391,7 +391,7 @@ impl Registry {
     pub async fn restore_named(
         self: &Arc<Self>,
         target: Target,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<RestoreAnswer, ConversationError> {
         let of = target.conversation();
         self.remembered(of, request, |registry| async move {

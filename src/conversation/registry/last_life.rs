@@ -16,8 +16,7 @@ use super::super::services::{Services, now};
 use super::super::transition::{Ended, EndedTurn, end_unfinished};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutPrompt, OpenRequest, PendingContinuation, RequestRecord, Resting,
-    Salvaged, TurnPhase,
+    Change, ConversationRecord, CutPrompt, PendingContinuation, RequestRecord, Resting, Salvaged, TurnPhase,
 };
 
 impl Registry {
@@ -174,13 +173,11 @@ impl Registry {
         }
         // What is gone on with is a prompt, and no edit: that one has had its end.
         let is_edit = turn.edit.is_some();
-        let open_request = turn.request_id.clone().zip(turn.fingerprint.clone());
-        let open_request = open_request.filter(|_| !is_edit);
         // One that was promised before this turn has a name of its own.
         let is_this =
             |cut: &&mut CutPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
         if let Some(cut) = record.cut.as_mut().filter(is_this) {
-            cut.open_request = open_request.map(|(id, fingerprint)| OpenRequest { id, fingerprint });
+            cut.open_request = turn.call_key().filter(|_| !is_edit);
         }
         if turn.continues {
             let continuation = record.continuation.take();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, MoveAnswer};
 
-use super::super::answer::{Answer, Request};
+use super::super::answer::{Answer, CallKey};
 use super::super::destination::Destination;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
@@ -24,7 +24,7 @@ impl Registry {
         self: &Arc<Self>,
         id: ConversationId,
         cwd: String,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let call = move |progress| Call::Move {
             destination: Destination::Folder(cwd),
@@ -42,7 +42,7 @@ impl Registry {
     pub async fn undo(
         self: &Arc<Self>,
         id: ConversationId,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let call = |progress| Call::Undo {
             session: None,
@@ -57,7 +57,7 @@ impl Registry {
         id: ConversationId,
         method: &'static str,
         call: impl FnOnce(Arc<Progress>) -> Call,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let begun = self.begun(method, Some(id));
         let answer = self.call(id, call(begun.progress()), request)?;

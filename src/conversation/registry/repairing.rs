@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use tokio::runtime::Handle;
 
-use super::super::answer::{Answer, Request};
+use super::super::answer::{Answer, CallKey};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::repairing::{self, Damaged};
@@ -26,7 +26,7 @@ impl Registry {
     pub async fn repair_head(
         self: &Arc<Self>,
         id: ConversationId,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let call = move |progress| Call::Repair { progress };
         self.carry(id, "transcript/check", call, request).await
@@ -42,7 +42,7 @@ impl Registry {
         self: &Arc<Self>,
         id: UpstreamId,
         agent: Option<&AgentName>,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let repair = |id| self.repair_session(id, agent, request);
         self.with_whole_id("transcript/check", id, agent, repair).await
@@ -52,7 +52,7 @@ impl Registry {
         self: &Arc<Self>,
         id: UpstreamId,
         agent: Option<&AgentName>,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let (entries, roots) = self.agents_apart(agent)?;
         let root = agent.and_then(|_| roots.first());
@@ -124,7 +124,7 @@ impl Registry {
 
 /// The repaired copy of a transcript that belongs to no conversation, in the same folder. Blocks, on a thread of the
 /// runtime.
-fn beside(services: &Services, held: &Held, request: Option<&Request>) -> Result<Answer, ConversationError> {
+fn beside(services: &Services, held: &Held, request: Option<&CallKey>) -> Result<Answer, ConversationError> {
     let home = services.home(&held.root);
     let (path, origin) = held.recorded(home, None)?;
     let report = held

@@ -3,7 +3,7 @@
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
 //! machine of the conversation. This module handles all others. Those that make a record commit their result with it
-//! (see [`Request::answered`]); the others, such as an export, commit it when they have one, and are carried out again
+//! (see [`CallKey::answered`]); the others, such as an export, commit it when they have one, and are carried out again
 //! if the daemon is killed before that: an export to a path then finds its own file there, and is refused.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::super::answer::{Answer, Request};
+use super::super::answer::{Answer, CallKey};
 use super::super::error::ConversationError;
 use super::super::services::{chain_text, now};
 use super::Registry;
@@ -68,7 +68,7 @@ impl Underway {
     pub(super) fn find(
         &self,
         of: Option<ConversationId>,
-        request: &Request,
+        request: &CallKey,
     ) -> Result<Option<watch::Receiver<Outcome>>, ConversationError> {
         match self.lock().get(&(of, request.id.clone())) {
             Some(running) if request.has_content_of(&running.fingerprint) => {
@@ -89,7 +89,7 @@ impl Registry {
     pub async fn once<F>(
         self: &Arc<Self>,
         of: Option<ConversationId>,
-        request: Option<Request>,
+        request: Option<CallKey>,
         start: impl FnOnce() -> F,
     ) -> Result<Answer, ConversationError>
     where
@@ -105,7 +105,7 @@ impl Registry {
         self: &Arc<Self>,
         holds_a_stop: bool,
         of: Option<ConversationId>,
-        request: Option<Request>,
+        request: Option<CallKey>,
         start: impl FnOnce() -> F,
     ) -> Result<Answer, ConversationError>
     where
@@ -134,7 +134,7 @@ impl Registry {
     pub(super) async fn remembered<T, F>(
         self: &Arc<Self>,
         of: Option<ConversationId>,
-        request: Option<Request>,
+        request: Option<CallKey>,
         work: impl FnOnce(Arc<Self>) -> F,
     ) -> Result<T, ConversationError>
     where
@@ -170,7 +170,7 @@ impl Registry {
         self: &Arc<Self>,
         holds_a_stop: bool,
         of: Option<ConversationId>,
-        request: Request,
+        request: CallKey,
         call: impl Future<Output = Result<Answer, ConversationError>> + Send + 'static,
     ) -> watch::Receiver<Outcome> {
         let (sender, outcome) = watch::channel(None);
@@ -209,7 +209,7 @@ impl Registry {
     async fn keep(
         &self,
         of: Option<ConversationId>,
-        request: &Request,
+        request: &CallKey,
         answer: Answer,
     ) -> Result<Answer, ConversationError> {
         if let Ok(Some(_)) = self.kept(of, Some(request)) {
@@ -241,7 +241,7 @@ impl Registry {
     pub fn kept(
         &self,
         of: Option<ConversationId>,
-        request: Option<&Request>,
+        request: Option<&CallKey>,
     ) -> Result<Option<Answer>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
         let kept = self.services.store.request(of, &request.id);

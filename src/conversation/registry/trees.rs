@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::super::answer::{Answer, Request};
+use super::super::answer::{Answer, CallKey};
 use super::super::destination::{Destination, Tree};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::{usable_folder, wanted_folder};
 use super::super::moving;
-use super::super::trees::{Asked, Begun, Part, State, TreeMove};
+use super::super::trees::{Begun, Part, State, TreeMove};
 use super::super::work::Progress;
 use super::Registry;
 use crate::chain::{Undoing, undoing};
@@ -146,7 +146,7 @@ impl Registry {
     pub async fn move_tree(
         self: &Arc<Self>,
         tree: Tree,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         self.carry_trees(Wanted::Forth(tree), request).await
     }
@@ -158,7 +158,7 @@ impl Registry {
     pub async fn undo_tree(
         self: &Arc<Self>,
         id: Uuid,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         self.carry_trees(Wanted::Back(id), request).await
     }
@@ -184,7 +184,7 @@ impl Registry {
     async fn carry_trees(
         self: &Arc<Self>,
         wanted: Wanted,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let (registry, tasks, asked) = (Arc::clone(self), self.tasks.clone(), request.clone());
         let call = move || {
@@ -202,14 +202,13 @@ impl Registry {
     }
 
     /// What an earlier call with this key has done, whose answer a kill kept from being noted.
-    async fn answered(&self, request: Option<&Request>) -> Result<Option<TreeMoveAnswer>, ConversationError> {
+    async fn answered(&self, request: Option<&CallKey>) -> Result<Option<TreeMoveAnswer>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
-        let asked = Asked::from(request);
         let known = self.known_trees().await?.into_iter();
         let mut known = known.filter(|known| known.state != State::Underway);
-        let same = known.find(|known| known.begun.asked.as_ref().is_some_and(|one| one.id == asked.id));
+        let same = known.find(|known| known.begun.asked.as_ref().is_some_and(|one| one.id == request.id));
         match same {
-            Some(known) if known.begun.asked != Some(asked) => Err(request.differs()),
+            Some(known) if known.begun.asked.as_ref() != Some(request) => Err(request.differs()),
             Some(known) => Ok(known.answer),
             None => Ok(None),
         }
@@ -295,7 +294,7 @@ impl Registry {
     async fn carry_tree(
         self: &Arc<Self>,
         wanted: &Wanted,
-        request: Option<Request>,
+        request: Option<CallKey>,
     ) -> Result<TreeMoveAnswer, ConversationError> {
         // A call that has its turn writes down what it makes of transcripts first. Those that come now are refused.
         drop(self.creating.lock().await);
@@ -340,7 +339,7 @@ impl Registry {
                 Wanted::Forth { .. } => None,
                 Wanted::Back(id) => Some(*id),
             },
-            asked: request.as_ref().map(Asked::from),
+            asked: request.clone(),
         };
         let carried = self
             .carry_held(begun, planned.rest, planned.neighbours, answer)

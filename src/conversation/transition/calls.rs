@@ -7,11 +7,11 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
-use crate::conversation::answer::{Answer, Caller, Request};
+use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::effect::{Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{Model, OpenRequest, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -19,7 +19,7 @@ impl<R> Model<R> {
     pub(super) fn admit(
         &mut self,
         call: Call,
-        request: Option<Request>,
+        request: Option<CallKey>,
         kept: Option<RequestRecord>,
         reply: R,
     ) {
@@ -44,10 +44,7 @@ impl<R> Model<R> {
             return;
         };
         if let Some(request) = &caller.request {
-            self.open_requests.push(OpenRequest {
-                request: request.clone(),
-                followers: Vec::new(),
-            });
+            self.open_call(request.clone());
         }
         if let Some(refusal) = self.refusal(&call) {
             self.answer(caller, Err(refusal));
@@ -156,7 +153,7 @@ impl<R> Model<R> {
     }
 
     /// Returns the caller if the call is a new one; otherwise it is answered, or waits with the first.
-    fn join(&mut self, request: Option<Request>, kept: Option<RequestRecord>, reply: R) -> Option<Caller<R>> {
+    fn join(&mut self, request: Option<CallKey>, kept: Option<RequestRecord>, reply: R) -> Option<Caller<R>> {
         let Some(request) = request else {
             return Some(Caller::of(reply));
         };

@@ -8,11 +8,11 @@ use bridge_protocol::turn::CONTINUE_PROMPT;
 
 use super::due::{ATTEMPTS_LIMIT, next_try};
 use crate::agent::failure::{self, Failure};
-use crate::conversation::answer::{Answer, Caller, Request};
+use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{Arrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
-use crate::conversation::state::{Model, OpenRequest, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
 use crate::store::{CutPrompt, PendingContinuation, Resting, TurnPhase as Progress};
 
 impl<R> Model<R> {
@@ -218,10 +218,7 @@ impl<R> Model<R> {
         };
         let prompt = match (arrival, cut) {
             (Arrival::Absent, Some(cut)) if !cut.tool_started => {
-                request = cut.open_request.as_ref().map(|open| Request {
-                    id: open.id.clone(),
-                    fingerprint: open.fingerprint.clone(),
-                });
+                request = cut.open_request.clone();
                 with_text(cut.whole())
             }
             // Nobody can tell whether it would be there twice: it is tried once.
@@ -242,18 +239,11 @@ impl<R> Model<R> {
             }
         };
         let min_fidelity = cut.and_then(|cut| cut.min_fidelity);
-        // Whoever asks the same again under the same name waits for this turn.
-        let is_open = |request: &Request| {
-            self.open_requests
-                .iter()
-                .any(|open| open.request.id == request.id)
-        };
-        let request = request.filter(|request| !is_open(request));
-        self.open_requests
-            .extend(request.clone().map(|request| OpenRequest {
-                request,
-                followers: Vec::new(),
-            }));
+        let mut open = self.open_requests.iter().map(|open| &open.request.id);
+        let request = request.filter(|request| open.all(|id| *id != request.id));
+        if let Some(request) = &request {
+            self.open_call(request.clone());
+        }
         let asked = Waiting {
             min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
             on_limit: OnLimit::Wait,

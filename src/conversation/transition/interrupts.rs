@@ -68,13 +68,9 @@ impl<R> Model<R> {
     /// The user is not asked, but all clients see the question and the answer.
     fn answered_by_policy(&mut self, interrupt: Interrupt, outcome: RawJson) {
         let (id, kind) = (interrupt.id.clone(), interrupt.kind);
-        self.remember_answer(id.clone(), BY_POLICY);
+        self.settle_question(&id, BY_POLICY);
         self.touch();
-        let resolved = Event::InterruptResolved {
-            interrupt_id: id.clone(),
-            by: BY_POLICY.to_owned(),
-            outcome: outcome.clone(),
-        };
+        let resolved = resolved(id.clone(), BY_POLICY, outcome.clone());
         let settled = SettledQuestion {
             events: vec![Event::InterruptRaised { interrupt }, resolved],
             answer: Some(AgentAnswer { id, kind, outcome }),
@@ -108,7 +104,7 @@ impl<R> Model<R> {
         if let Some(turn) = &mut self.turn {
             turn.withdrawn.push(question);
         }
-        self.resolve(id, "agent", outcome, None, None, None);
+        self.resolve(id, "agent", outcome, None);
     }
 
     /// Someone answers.
@@ -147,15 +143,7 @@ impl<R> Model<R> {
             }
         };
         if !interrupt.orphaned {
-            // On disk together: a caller that asks again after a crash in between is not told that another was first.
-            let kept = self.done_request(caller.request.as_ref(), &Answer::Responded(None));
-            let answer = AgentAnswer {
-                id: id.clone(),
-                kind: interrupt.kind,
-                outcome: outcome.clone(),
-            };
-            let caller = Some(caller);
-            self.resolve(id, &by, outcome, Some(answer), caller, kept);
+            self.resolve(id, &by, outcome, Some((interrupt.kind, caller)));
             return;
         }
         if decision == Decision::Refused {
@@ -206,16 +194,10 @@ impl<R> Model<R> {
         if self.record.interrupts.len() == 1 {
             self.drop_what_asked();
         }
-        self.record.interrupts.retain(|interrupt| interrupt.id != *id);
-        self.remember_answer(id.clone(), by);
+        self.settle_question(id, by);
         self.touch();
-        let resolved = Event::InterruptResolved {
-            interrupt_id: id.clone(),
-            by: by.to_owned(),
-            outcome,
-        };
         let change = CallChange {
-            events: vec![resolved],
+            events: vec![resolved(id.clone(), by, outcome)],
             ..CallChange::new(caller, Answer::Responded(None), before)
         };
         self.write_change(Ledger::default(), change);
@@ -239,13 +221,10 @@ impl<R> Model<R> {
         let (turn_id, answer) = (turn.asked.turn_id.clone(), turn.answers.as_mut()?);
         let (id, request) = (answer.interrupt_id.clone(), answer.caller.request.clone());
         let by = answer.by.clone();
-        let place = self
-            .record
-            .interrupts
-            .iter()
-            .position(|interrupt| interrupt.id == id);
-        answer.question = place.map(|place| self.record.interrupts.remove(place));
-        self.remember_answer(id, &by);
+        let question = self.settle_question(&id, &by);
+        if let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) {
+            answer.question = question;
+        }
         self.done_request(request.as_ref(), &Answer::Responded(Some(turn_id)))
     }
 
@@ -273,38 +252,41 @@ impl<R> Model<R> {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.asked.turn_id.clone();
         let Some(answer) = turn.answers.take() else { return };
-        self.out.emit(Event::InterruptResolved {
-            interrupt_id: answer.interrupt_id,
-            by: answer.by,
-            outcome: answer.outcome,
-        });
+        self.out
+            .emit(resolved(answer.interrupt_id, &answer.by, answer.outcome));
         let told = Ok(Answer::Responded(Some(turn_id)));
         self.answer(answer.caller, told);
     }
 
-    fn remember_answer(&mut self, id: InterruptId, by: &str) {
+    /// Takes a question off the record, if it is there, and remembers who settled it.
+    fn settle_question(&mut self, id: &InterruptId, by: &str) -> Option<Interrupt> {
         self.record.answered.push(AnsweredInterrupt {
-            id,
+            id: id.clone(),
             by: by.to_owned(),
         });
         let excess = self.record.answered.len().saturating_sub(REMEMBERED_ANSWERS);
         self.record.answered.drain(..excess);
+        let place = self.record.interrupts.iter().position(|open| open.id == *id)?;
+        Some(self.record.interrupts.remove(place))
     }
 
     /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
     pub(super) fn cancel_questions(&mut self) {
-        let open: Vec<(InterruptId, InterruptKind)> = self
-            .record
-            .interrupts
-            .iter()
-            .filter(|interrupt| !interrupt.orphaned)
-            .map(|interrupt| (interrupt.id.clone(), interrupt.kind))
-            .collect();
-        for (id, kind) in open {
-            let outcome = cancelled_outcome(kind);
-            self.out.push(Effect::AnswerAgent(id.clone(), outcome.clone()));
-            self.resolve(&id, "cancel", outcome, None, None, None);
+        for (id, outcome) in self.cancel_at_agent() {
+            self.resolve(&id, "cancel", outcome, None);
         }
+    }
+
+    /// Cancels every question that is open at the agent there; returns them.
+    fn cancel_at_agent(&mut self) -> Vec<(InterruptId, RawJson)> {
+        let open = self.record.interrupts.iter().filter(|open| !open.orphaned);
+        let open: Vec<_> = open
+            .map(|open| (open.id.clone(), cancelled_outcome(open.kind)))
+            .collect();
+        for (id, outcome) in open.clone() {
+            self.out.push(Effect::AnswerAgent(id, outcome));
+        }
+        open
     }
 
     /// Keeps the open questions for the next agent; returns whether there were any.
@@ -322,17 +304,7 @@ impl<R> Model<R> {
 
     /// The agent says that what asked the questions is dead: they are kept, and it need not wait for their answers.
     pub(super) fn orphan_questions_of_the_dead(&mut self) {
-        for interrupt in self
-            .record
-            .interrupts
-            .iter()
-            .filter(|interrupt| !interrupt.orphaned)
-        {
-            self.out.push(Effect::AnswerAgent(
-                interrupt.id.clone(),
-                cancelled_outcome(interrupt.kind),
-            ));
-        }
+        self.cancel_at_agent();
         self.orphan_questions();
     }
 
@@ -354,32 +326,26 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes a question off the record. It is reported once that is on disk, and only then the agent gets its `answer`: what it
-    /// says because of that is reported later.
+    /// Takes a question off the record. It is reported once that is on disk, and only then the agent gets the `caller`'s
+    /// answer: what it says because of that is reported later.
     fn resolve(
         &mut self,
         id: &InterruptId,
         by: &str,
         outcome: RawJson,
-        answer: Option<AgentAnswer>,
-        caller: Option<Caller<R>>,
-        kept: Option<RequestRecord>,
+        caller: Option<(InterruptKind, Caller<R>)>,
     ) {
-        let before = self.record.interrupts.len();
-        self.record.interrupts.retain(|interrupt| interrupt.id != *id);
-        if self.record.interrupts.len() == before {
-            return;
-        }
-        self.remember_answer(id.clone(), by);
+        self.settle_question(id, by);
         self.record.revision += 1;
-        let event = Event::InterruptResolved {
-            interrupt_id: id.clone(),
-            by: by.to_owned(),
-            outcome,
-        };
+        let events = vec![resolved(id.clone(), by, outcome.clone())];
+        let (kind, caller) = caller.unzip();
+        // On disk together: a caller that asks again after a crash in between is not told that another was first.
+        let request = caller.as_ref().and_then(|caller| caller.request.as_ref());
+        let kept = self.done_request(request, &Answer::Responded(None));
+        let id = id.clone();
         let settled = SettledQuestion {
-            events: vec![event],
-            answer,
+            events,
+            answer: kind.map(|kind| AgentAnswer { id, kind, outcome }),
             caller,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
@@ -413,21 +379,22 @@ impl<R> Model<R> {
     /// Takes the questions off the record whose session is closed, because the history that they belong to is left; tells what
     /// to announce. `by` says what leaves it.
     pub(super) fn drop_questions(&mut self, by: &str) -> Vec<Event> {
-        let dropped = self
-            .record
-            .interrupts
-            .extract_if(.., |interrupt| interrupt.orphaned);
-        let dropped: Vec<_> = dropped.collect();
-        let mut events = Vec::new();
-        for interrupt in dropped {
-            self.remember_answer(interrupt.id.clone(), by);
-            events.push(Event::InterruptResolved {
-                interrupt_id: interrupt.id,
-                by: by.to_owned(),
-                outcome: cancelled_outcome(interrupt.kind),
-            });
-        }
-        events
+        let mut dropped = self.record.interrupts.clone();
+        dropped.retain(|open| open.orphaned);
+        let settle = |question: Interrupt| {
+            self.settle_question(&question.id, by);
+            resolved(question.id, by, cancelled_outcome(question.kind))
+        };
+        dropped.into_iter().map(settle).collect()
+    }
+}
+
+/// The event that reports a settled question.
+fn resolved(interrupt_id: InterruptId, by: &str, outcome: RawJson) -> Event {
+    Event::InterruptResolved {
+        interrupt_id,
+        by: by.to_owned(),
+        outcome,
     }
 }
 

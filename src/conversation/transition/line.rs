@@ -7,7 +7,7 @@ use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
 use bridge_protocol::turn::StopReason;
 
-use crate::conversation::answer::{Answer, Caller, Request};
+use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::effect::{Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::line::{Dropped, Waiting};
@@ -45,10 +45,10 @@ impl<R> Model<R> {
     }
 
     /// The place of the prompt that is held and came with this request.
-    fn held_as(&self, request: Option<&Request>) -> Option<u64> {
-        let is_it = |id| request.is_some_and(|request| request.id == id);
+    fn held_as(&self, request: Option<&CallKey>) -> Option<u64> {
+        let is_it = |held: &CallKey| request.is_some_and(|request| request.id == held.id);
         let mut held = self.held();
-        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(|it| is_it(it.id.clone())));
+        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(is_it));
         found.map(|(place, _)| place)
     }
 
@@ -93,13 +93,8 @@ impl<R> Model<R> {
         let Some(asked) = self.queue.pop_front() else {
             return;
         };
-        if asked.is_held {
-            // Whoever asks the same again under the same name waits for this turn.
-            let opened = asked.caller.request.clone().map(|request| OpenRequest {
-                request,
-                followers: Vec::new(),
-            });
-            self.open_requests.extend(opened);
+        if let Some(request) = asked.caller.request.as_ref().filter(|_| asked.is_held) {
+            self.open_call(request.clone());
         }
         self.start_turn(asked);
     }
@@ -135,7 +130,7 @@ impl<R> Model<R> {
     }
 
     /// The client re-sent the request of the running turn's prompt: it has a caller again.
-    pub(super) fn is_asked_for(&mut self, request: &Request) {
+    pub(super) fn is_asked_for(&mut self, request: &CallKey) {
         if let Some(turn) = &mut self.turn
             && turn
                 .asked
@@ -149,13 +144,11 @@ impl<R> Model<R> {
     }
 
     /// Gives the reply back unless it is that of a call whose prompt is about to go out, or of another one under its name.
-    pub(super) fn join_in_line(&mut self, request: &Request, reply: R) -> Option<R> {
-        let has_name = |other: Option<&Request>| other.is_some_and(|other| other.id == request.id);
+    pub(super) fn join_in_line(&mut self, request: &CallKey, reply: R) -> Option<R> {
+        let has_name = |other: Option<&CallKey>| other.is_some_and(|other| other.id == request.id);
         let listed = self.record.waiting.values();
-        let mut named = listed
-            .filter_map(|prompt| prompt.request.as_ref())
-            .map(Request::from);
-        if named.any(|listed| has_name(Some(&listed)) && !request.has_content_of(&listed.fingerprint)) {
+        let mut named = listed.filter_map(|prompt| prompt.request.as_ref());
+        if named.any(|listed| listed.id == request.id && !request.has_content_of(&listed.fingerprint)) {
             self.out.push(Effect::Answer(reply, Err(request.differs())));
             return None;
         }
@@ -167,10 +160,7 @@ impl<R> Model<R> {
         };
         waiting.caller.reply = Some(reply);
         waiting.is_held = false;
-        self.open_requests.push(OpenRequest {
-            request: request.clone(),
-            followers: Vec::new(),
-        });
+        self.open_call(request.clone());
         None
     }
 
@@ -204,7 +194,7 @@ impl<R> Model<R> {
             prompts.push(Dropped {
                 caller: Caller {
                     reply: None,
-                    request: prompt.request.as_ref().map(Request::from),
+                    request: prompt.request,
                 },
                 result: Ok(Answer::Turn(Box::new(result))),
             });
@@ -351,8 +341,7 @@ impl<R> Model<R> {
                 continue;
             };
             let result = Answer::Turn(Box::new(self.cancelled_before_start(prompt.turn_id)));
-            let request = prompt.request.as_ref().map(Request::from);
-            told.extend(self.done_request(request.as_ref(), &result));
+            told.extend(self.done_request(prompt.request.as_ref(), &result));
         }
         told
     }

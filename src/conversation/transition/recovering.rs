@@ -7,7 +7,7 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
 use jiff::SignedDuration;
 
 use super::editing::{abandon, append, edit_answer, leave_turns};
-use crate::conversation::answer::{Answer, Request};
+use crate::conversation::answer::Answer;
 use crate::conversation::effect::{
     Arrival, CallChange, Effect, Ledger, Milestone, Now, SettledQuestion, WritePart,
 };
@@ -114,12 +114,7 @@ impl<R> Model<R> {
             continuation.at = continuation.at.max(later);
         }
         self.touch();
-        let request = pending.and_then(|turn| {
-            Some(Request {
-                id: turn.request_id?,
-                fingerprint: turn.fingerprint?,
-            })
-        });
+        let request = pending.and_then(|turn| turn.call_key());
         let request = ended.result.and_then(|ended| {
             let record = request.map(|request| RequestRecord {
                 turn_id: Some(ended.result.turn_id.clone()),

@@ -15,7 +15,7 @@ use super::parameters::{
     unknown_word,
 };
 use super::{Act, Daemon, Outcome, handlers};
-use crate::conversation::answer::Request;
+use crate::conversation::answer::CallKey;
 use crate::conversation::effect::{self, Call};
 use crate::conversation::registry::Filter;
 
@@ -25,7 +25,7 @@ impl Act<NewConversation> for Daemon {
         params.agent.get_or_insert_with(|| catalog.default_agent());
     }
 
-    async fn act(&self, params: NewConversation, request: Option<Request>) -> Outcome<NewConversation> {
+    async fn act(&self, params: NewConversation, request: Option<CallKey>) -> Outcome<NewConversation> {
         self.registry.create(params, request).await?.read()
     }
 }

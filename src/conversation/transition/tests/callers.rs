@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::world::World;
-use crate::conversation::answer::{FINGERPRINT_VERSION, Request};
+use crate::conversation::answer::{CallKey, FINGERPRINT_VERSION};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::{Call, Fork, Input};
 use crate::conversation::work::Works;
@@ -20,7 +20,7 @@ use crate::transcript::moving::SharedNeighbours;
 
 impl World {
     pub(super) fn call(&mut self, call: Call, key: Option<&str>) -> u32 {
-        let request = key.map(|key| Request {
+        let request = key.map(|key| CallKey {
             id: RequestId::new(key),
             fingerprint: fingerprint(&call),
         });
