@@ -16,6 +16,7 @@ mod files;
 
 pub mod agent;
 pub mod archive;
+pub mod bridge;
 pub mod chain;
 pub mod conversation;
 pub mod daemon;

@@ -27,6 +27,7 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
+use crate::bridge::{Bridge, StopRequest};
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
 use crate::conversation::keeping::{KeepRules, Keeper};
@@ -41,8 +42,7 @@ use crate::files::durable;
 use crate::paths::names;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
-use crate::server::handlers::{Daemon, StopRequest, methods};
-use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, serve};
+use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, methods, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
@@ -184,7 +184,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     };
     let PrivateSocket { listener, file } = socket;
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
-    let daemon = Daemon {
+    let bridge = Bridge {
         registry: Arc::clone(&registry),
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
@@ -198,7 +198,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     };
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
-    let methods = Arc::new(methods(daemon));
+    let methods = Arc::new(methods(Arc::new(bridge)));
     let mut servers = JoinSet::new();
     servers.spawn(serve(
         listener,

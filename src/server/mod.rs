@@ -2,8 +2,8 @@
 //!
 //! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how lines
 //! become requests (`envelope`), how one connection reads them (`connection`), admits and answers them ([`calls`],
-//! [`answer`]), and the one queue that leads back to the client ([`outbox`]). `stream` is the client's socket. None of these knows what a method does: the methods come in as a table of handlers, which [`handlers`]
-//! makes, and no decision about a conversation is made there either.
+//! [`answer`]), and the one queue that leads back to the client ([`outbox`]). `stream` is the client's socket. None of these
+//! knows what a method does: the methods come in as a table, which `methods` makes of the bridge's.
 //!
 //! The way in: bytes → lines → envelope → first poll of the handler, in the order of arrival →
 //! the connection's set of running calls. The way out: answers and events → [`outbox::Outbox`] → one writer.
@@ -13,14 +13,17 @@ pub mod bind;
 pub mod calls;
 mod connection;
 mod envelope;
-pub mod handlers;
+mod methods;
 pub mod outbox;
+mod parameters;
 pub mod socket;
 mod stream;
+mod subscriber;
 #[cfg(test)]
 mod tests;
 
 pub use bind::{BindError, PrivateSocket, SocketFile};
 pub use calls::{Handler, Methods};
+pub use methods::methods;
 pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
 pub use socket::{SocketLimits, serve};

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use code::{code_of, split_tests};
 
 /// The rooms in order: each may use those before it.
-const ROOMS: [&str; 13] = [
+const ROOMS: [&str; 14] = [
     "paths",
     "files",
     "chain",
@@ -26,6 +26,7 @@ const ROOMS: [&str; 13] = [
     "agent",
     "conversation",
     "diagnosis",
+    "bridge",
     "server",
     "acp",
     "daemon",

@@ -1,7 +1,8 @@
-//! Carries out the methods of the wire: reads the parameters, sends a call to a mailbox, returns the answer or the error.
+//! Carries out the methods of the contract: checks the parameters, sends a call to a mailbox, returns the answer or the error.
 //!
-//! The only place that knows both the conversations and the wire's errors. A method about one conversation sends its call before
-//! it first waits, so that calls are admitted in the order in which they arrive.
+//! What every protocol in front of the daemon calls, with typed parameters and answers. The only place that knows both the
+//! conversations and the contract's errors. A method about one conversation sends its call before it first waits, so that calls are
+//! admitted in the order in which they arrive.
 
 mod agents;
 mod conversations;
@@ -9,7 +10,6 @@ mod errors;
 mod fingerprint;
 mod lifecycle;
 mod parameters;
-mod subscriber;
 mod transcripts;
 
 use std::path::PathBuf;
@@ -17,20 +17,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
-use bridge_protocol::method::{self, Handle, Method, Subscribe, Visitor};
-use bridge_protocol::{BridgeError, ConversationId, ConversationRef};
-use futures_util::future::BoxFuture;
+use bridge_protocol::method::{Handle, Method};
+use bridge_protocol::{BridgeError, ConversationId, ConversationRef, Cursor};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use super::answer;
-use super::calls::{Handler, Methods};
 use crate::conversation::answer::{Answer, CallKey};
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::Registry;
 use crate::store::RequestId;
 use fingerprint::fingerprint;
+
+pub use crate::conversation::events::{Encoded, Subscriber, Taken};
 
 /// The longest idempotency key: a few UUIDs and a name. Each is kept for days.
 const MAX_REQUEST_ID_BYTES: usize = 256;
@@ -43,7 +42,7 @@ pub struct StopRequest {
 }
 
 /// What the methods act on.
-pub struct Daemon {
+pub struct Bridge {
     /// All conversations.
     pub registry: Arc<Registry>,
     /// The one folder that everything is under, or the data folder.
@@ -71,13 +70,13 @@ trait Act<M: Method>: Send + Sync + 'static {
 
 /// Declares handlers, which need nothing of [`Act`] but [`Act::act`]: the method, and the names of what it acts on and with.
 macro_rules! handlers {
-    ($( $method:ident($daemon:ident, $params:pat, $request:pat) $body:block )+) => { $(
-        impl $crate::server::handlers::Act<$method> for $crate::server::handlers::Daemon {
+    ($( $method:ident($bridge:ident, $params:pat, $request:pat) $body:block )+) => { $(
+        impl $crate::bridge::Act<$method> for $crate::bridge::Bridge {
             async fn act(
-                &$daemon,
+                &$bridge,
                 $params: $method,
                 $request: Option<$crate::conversation::answer::CallKey>,
-            ) -> $crate::server::handlers::Outcome<$method> $body
+            ) -> $crate::bridge::Outcome<$method> $body
         }
     )+ };
 }
@@ -87,7 +86,7 @@ use handlers;
 /// The answer of a method, or its error.
 type Outcome<M> = Result<<M as Method>::Answer, ConversationError>;
 
-impl<M: Method> Handle<M> for Daemon
+impl<M: Method> Handle<M> for Bridge
 where
     Self: Act<M>,
 {
@@ -117,38 +116,32 @@ where
     }
 }
 
-/// All methods, to be served.
-pub fn methods(daemon: Daemon) -> Methods {
-    let mut served = Served(Arc::new(daemon), Methods::new());
-    method::visit(&mut served);
-    let Served(daemon, mut methods) = served;
-    let subscribe = Handler::Subscribe {
-        event: "conversation/event",
-        read: Box::new(move |params| daemon.subscription(params)),
-    };
-    methods.insert(Subscribe::NAME, subscribe);
-    methods.insert("conversation/unsubscribe", Handler::Unsubscribe);
-    methods
-}
-
-/// Makes the table of methods.
-struct Served(Arc<Daemon>, Methods);
-
-impl Visitor<Daemon> for Served {
-    fn method<M: Method>(&mut self)
-    where
-        Daemon: Handle<M>,
-    {
-        let daemon = Arc::clone(&self.0);
-        let call = move |params: &str| -> BoxFuture<'static, answer::Outcome> {
-            let (daemon, params) = (Arc::clone(&daemon), parameters::read::<M>(params));
-            Box::pin(async move { answer::result(&daemon.handle(params?).await?) })
-        };
-        self.1.insert(M::NAME, Handler::Call(Box::new(call)));
+impl Bridge {
+    /// Begins to send events to a subscriber: those of one conversation or of all, after `after` or after a snapshot.
+    ///
+    /// # Errors
+    /// The conversation does not exist any more, or the daemon is stopping.
+    pub async fn subscribe(
+        &self,
+        to: Option<ConversationId>,
+        subscriber: Box<dyn Subscriber>,
+        after: Option<Cursor>,
+    ) -> Result<(), BridgeError> {
+        match to {
+            Some(id) => self.registry.subscribe(id, subscriber, after)?,
+            None => self.registry.subscribe_all(subscriber, after.as_ref()).await,
+        }
+        Ok(())
     }
-}
 
-impl Daemon {
+    /// The conversation of this name.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn conversation(&self, name: &ConversationRef) -> Result<ConversationId, BridgeError> {
+        Ok(self.resolve(name)?)
+    }
+
     fn resolve(&self, name: &ConversationRef) -> Result<ConversationId, ConversationError> {
         self.registry.resolve(name)
     }
@@ -188,7 +181,7 @@ impl Daemon {
         answer.await.unwrap_or(Err(ConversationError::Lost))?.read()
     }
 
-    /// As [`Daemon::call`], for a call whose answer the conversation does not keep.
+    /// As [`Bridge::call`], for a call whose answer the conversation does not keep.
     async fn call_once<T: DeserializeOwned>(
         &self,
         name: &ConversationRef,

@@ -14,12 +14,12 @@ use super::parameters::{
     LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
     unknown_word,
 };
-use super::{Act, Daemon, Outcome, handlers};
+use super::{Act, Bridge, Outcome, handlers};
 use crate::conversation::answer::CallKey;
 use crate::conversation::effect::{self, Call};
 use crate::conversation::registry::Filter;
 
-impl Act<NewConversation> for Daemon {
+impl Act<NewConversation> for Bridge {
     fn complete(&self, params: &mut NewConversation) {
         let catalog = &self.registry.services().catalog;
         params.agent.get_or_insert_with(|| catalog.default_agent());

@@ -6,7 +6,7 @@ use bridge_protocol::method::{
 use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
 
 use super::parameters::{LIST_LIMITS, page_limit};
-use super::{Daemon, handlers};
+use super::{Bridge, handlers};
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::{Target, TranscriptFilter};
 
@@ -82,7 +82,7 @@ handlers! {
     }
 }
 
-impl Daemon {
+impl Bridge {
     /// What a call is about; none if the caller names nothing.
     fn target(
         &self,

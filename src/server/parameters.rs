@@ -1,19 +1,12 @@
-//! Reads parameters, and checks what their types do not: limits, words, contents.
+//! Reads parameters from their text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::{Method, parameter_names};
-use bridge_protocol::raw::PromptContent;
-use bridge_protocol::{BridgeError, Cursor, ErrorKind};
-use serde::Deserialize;
+use bridge_protocol::{BridgeError, ErrorKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
-
-use crate::conversation::error::ConversationError;
-use crate::conversation::history::Part;
-use crate::transcript::checkpoint::PlaceRef;
 
 /// How alike a known name has to be to be suggested; of 1.
 const ALIKE: f64 = 0.75;
@@ -110,107 +103,6 @@ fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
         .copied()
         .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
     (alike(best) >= ALIKE).then_some(best)
-}
-
-/// Conversations on one page unless asked otherwise, and at most.
-pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
-
-/// Entries of the lineage on one page unless asked otherwise, and at most.
-pub(super) const LINEAGE_LIMITS: (u32, u32) = (100, 1_000);
-
-/// A client reads an unknown word leniently; the daemon refuses to be asked for one.
-pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationError> {
-    match min_fidelity {
-        Fidelity::Unknown => Err(unknown_word("minFidelity", "full, partial, text, none")),
-        _ => Ok(()),
-    }
-}
-
-/// A place in a history.
-pub(super) fn place(at: &str) -> Result<PlaceRef, ConversationError> {
-    at.parse()
-        .map_err(|_| ConversationError::invalid("at", "at must be the id of a checkpoint or of a message"))
-}
-
-pub(super) fn unknown_word(parameter: &'static str, known: &str) -> ConversationError {
-    ConversationError::invalid(parameter, format!("{parameter} must be one of {known}"))
-}
-
-/// Who answers a question, as others are told, when the caller does not say it.
-const ANSWERER: &str = "client";
-
-/// The words for a question that no client answers.
-const NO_CLIENTS: [&str; 7] = ["agent", "cancel", "edit", "fork", "policy", "reset", "undo"];
-
-/// How long a client's name may be, in characters.
-const NAME_LIMIT: usize = 64;
-
-/// Who answers a question, as others are told.
-pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> {
-    let Some(by) = by else {
-        return Ok(ANSWERER.to_owned());
-    };
-    let is_fit =
-        !by.trim().is_empty() && by.chars().count() <= NAME_LIMIT && !by.chars().any(char::is_control);
-    if !is_fit || NO_CLIENTS.contains(&by.as_str()) {
-        let taken = NO_CLIENTS.join(", ");
-        let why = format!("by must be a name of 1 to {NAME_LIMIT} characters, and none of {taken}");
-        return Err(ConversationError::invalid("by", why));
-    }
-    Ok(by)
-}
-
-/// Refuses a prompt without content: no blocks, or only empty texts.
-pub(super) fn check_prompt(parameter: &'static str, prompt: &PromptContent) -> Result<(), ConversationError> {
-    #[derive(Deserialize)]
-    struct Text<'a> {
-        r#type: &'a str,
-        text: String,
-    }
-    let is_empty = prompt.as_blocks().iter().all(|block| {
-        block
-            .read::<Text<'_>>()
-            .is_ok_and(|block| block.r#type == "text" && block.text.is_empty())
-    });
-    if is_empty {
-        return Err(ConversationError::invalid(parameter, "the prompt has no content"));
-    }
-    Ok(())
-}
-
-/// Which part of a history is asked for, and how many messages of it.
-pub(super) fn history_part(
-    cursor: Option<Cursor>,
-    limit: Option<u32>,
-    last: Option<u32>,
-) -> Result<(Part, usize), ConversationError> {
-    let part = match (cursor, last) {
-        (Some(_), Some(_)) => {
-            let why = "cursor and last cannot be combined, because last begins at the end";
-            return Err(ConversationError::invalid("last", why));
-        }
-        (Some(cursor), None) => Part::At(cursor),
-        (None, None) => Part::First,
-        // Only the page has a limit then.
-        (None, Some(last @ 1..)) if limit.is_some() => Part::Newest(last as usize),
-        (None, Some(last)) => {
-            let hint = " unless limit is given too";
-            return Ok((Part::Last, within("last", last, LINEAGE_LIMITS.1, hint)?));
-        }
-    };
-    Ok((part, page_limit(limit, LINEAGE_LIMITS)?))
-}
-
-pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
-    within("limit", limit.unwrap_or(usual), most, "")
-}
-
-fn within(parameter: &'static str, value: u32, most: u32, hint: &str) -> Result<usize, ConversationError> {
-    if value == 0 || value > most {
-        let why = format!("{parameter} must be between 1 and {most}{hint}, not {value}");
-        return Err(ConversationError::invalid(parameter, why));
-    }
-    Ok(value as usize)
 }
 
 #[cfg(test)]

@@ -7,37 +7,32 @@ use bridge_protocol::method::Subscribe;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use super::{Daemon, parameters};
-use crate::conversation::events::{Encoded, Subscriber, Taken};
-use crate::server::calls::Begin;
-use crate::server::outbox::{Feed, PushError};
+use super::calls::Begin;
+use super::outbox::{Feed, PushError};
+use super::parameters;
+use crate::bridge::{Bridge, Encoded, Subscriber, Taken};
 
-impl Daemon {
-    /// Reads what is subscribed to.
-    pub(super) fn subscription(self: &Arc<Self>, params: &str) -> Result<Begin, BridgeError> {
-        let Subscribe {
-            conversation_id,
-            after,
-        } = parameters::read(params)?;
-        let id = self.resolve_named(conversation_id.as_ref())?;
-        let registry = Arc::clone(&self.registry);
-        Ok(Box::new(move |feed| {
-            Box::pin(async move {
-                // The subscriber is gone once this is: when the client unsubscribes or leaves, this future is dropped.
-                let ended = Arc::new(Notify::new());
-                let subscriber = Box::new(SocketSubscriber {
-                    feed,
-                    ended: Arc::downgrade(&ended),
-                });
-                match id {
-                    Some(id) => registry.subscribe(id, subscriber, after)?,
-                    None => registry.subscribe_all(subscriber, after.as_ref()).await,
-                }
-                ended.notified().await;
-                Ok(())
-            })
-        }))
-    }
+/// Reads what is subscribed to.
+pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<Begin, BridgeError> {
+    let Subscribe {
+        conversation_id,
+        after,
+    } = parameters::read(params)?;
+    let named = conversation_id.as_ref().map(|name| bridge.conversation(name));
+    let (id, bridge) = (named.transpose()?, Arc::clone(bridge));
+    Ok(Box::new(move |feed| {
+        Box::pin(async move {
+            // The subscriber is gone once this is: when the client unsubscribes or leaves, this future is dropped.
+            let ended = Arc::new(Notify::new());
+            let subscriber = Box::new(SocketSubscriber {
+                feed,
+                ended: Arc::downgrade(&ended),
+            });
+            bridge.subscribe(id, subscriber, after).await?;
+            ended.notified().await;
+            Ok(())
+        })
+    }))
 }
 
 /// Sends events to a client.

@@ -1,0 +1,43 @@
+//! The table of methods: each reads its parameters from their text, is carried out by the bridge, and writes its answer as text.
+//!
+//! The only place of the socket that knows which methods exist.
+
+use std::sync::Arc;
+
+use bridge_protocol::method::{self, Handle, Method, Subscribe, Visitor};
+use futures_util::future::BoxFuture;
+
+use super::calls::{Handler, Methods};
+use super::{answer, parameters, subscriber};
+use crate::bridge::Bridge;
+
+/// All methods, to be served.
+pub fn methods(bridge: Arc<Bridge>) -> Methods {
+    let mut served = Served(bridge, Methods::new());
+    method::visit(&mut served);
+    let Served(bridge, mut methods) = served;
+    let subscribe = Handler::Subscribe {
+        event: "conversation/event",
+        read: Box::new(move |params| subscriber::subscription(&bridge, params)),
+    };
+    methods.insert(Subscribe::NAME, subscribe);
+    methods.insert("conversation/unsubscribe", Handler::Unsubscribe);
+    methods
+}
+
+/// Makes the table of methods.
+struct Served(Arc<Bridge>, Methods);
+
+impl Visitor<Bridge> for Served {
+    fn method<M: Method>(&mut self)
+    where
+        Bridge: Handle<M>,
+    {
+        let bridge = Arc::clone(&self.0);
+        let call = move |params: &str| -> BoxFuture<'static, answer::Outcome> {
+            let (bridge, params) = (Arc::clone(&bridge), parameters::read::<M>(params));
+            Box::pin(async move { answer::result(&bridge.handle(params?).await?) })
+        };
+        self.1.insert(M::NAME, Handler::Call(Box::new(call)));
+    }
+}
