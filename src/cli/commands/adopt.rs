@@ -182,7 +182,7 @@ async fn print_repaired(
         print_findings(context, &answer.left)?;
     }
     let get = method::GetConversation::of(repaired.as_str());
-    context.output.note(&match daemon.call(get).await {
+    context.output.advise(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
     })

@@ -314,8 +314,9 @@ impl Room {
                 };
                 self.conversation = until_ctrl_c(branching).await?;
                 self.enter(context).await?;
+                let back = context.output.addressed(&format!("sessionctl chat {source}"));
                 context.output.aside(&format!(
-                    "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
+                    "a branch of {source}; to go back, leave and run: {back}"
                 ))?;
             }
             ("model" | "mode", None) => {

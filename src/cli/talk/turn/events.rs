@@ -276,6 +276,7 @@ impl Talk<'_> {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.said_resumed, true) {
             return Ok(());
         }
-        self.screen.styled(ATTENTION, &words::resumed(resumed))
+        let resumed = self.screen.output.addressed(&words::resumed(resumed));
+        self.screen.styled(ATTENTION, &resumed)
     }
 }
