@@ -138,7 +138,7 @@ pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> 
 
 /// Checks that an agent, the default one if none is named, is known and its program exists; else the error says how to
 /// install it.
-async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
+pub(super) async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
     let known = daemon.call(method::ListAgents::default()).await?;
     let default = known.agents.iter().find(|agent| agent.default);
     let Some(name) = name.or(default.map(|agent| agent.name.as_str())) else {
