@@ -1,5 +1,7 @@
 //! Commands that advice names: as they are typed in a shell, or in a chat.
 
+use super::args;
+
 /// A command about one conversation that a chat has too.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call<'a> {
@@ -28,6 +30,8 @@ pub(super) struct Advice {
     pub(super) conversation: String,
     /// Whether the user is in the chat of this conversation.
     in_chat: bool,
+    /// The options that name the daemon, as words of a shell.
+    options: String,
 }
 
 impl Advice {
@@ -36,6 +40,15 @@ impl Advice {
         Self {
             conversation: conversation.into(),
             in_chat,
+            options: String::new(),
+        }
+    }
+
+    /// The same to a user who named the daemon with these options.
+    pub(super) fn with_options(self, options: &str) -> Self {
+        Self {
+            options: options.to_owned(),
+            ..self
         }
     }
 
@@ -54,14 +67,38 @@ impl Advice {
         };
         match self.in_chat {
             true => chat.trim_end().to_owned(),
-            false => format!("sessionctl {}", shell.trim_end()),
+            false => addressed(&format!("sessionctl {}", shell.trim_end()), &self.options),
         }
     }
 }
 
+/// Text of ours whose commands have these options, which name the daemon: a command is pasted as it stands. What is quoted as a
+/// word of a shell is not ours.
+pub(super) fn addressed(text: &str, options: &str) -> String {
+    if options.is_empty() {
+        return text.to_owned();
+    }
+    let (mut shown, mut quote) = (String::new(), None);
+    let mut words = text.split_inclusive([' ', '\n']).peekable();
+    while let Some(word) = words.next() {
+        shown.push_str(word);
+        let first = word.rsplit('=').next().and_then(|value| value.chars().next());
+        if let Some(mark) = quote.or(first.filter(|first| ['\'', '"'].contains(first))) {
+            let marks = word.matches(mark).count() - word.matches(&format!("\\{mark}")).count();
+            quote = (quote.is_some() ^ (marks % 2 == 1)).then_some(mark);
+        } else if word.trim_start_matches('(') == "sessionctl "
+            && let Some(next) = words.peek()
+            && args::is_command(next.trim_end_matches(|end: char| !end.is_alphanumeric()))
+        {
+            shown.push_str(&format!("{options} "));
+        }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Advice, Call};
+    use super::{Advice, Call, addressed};
 
     #[test]
     fn a_chat_names_its_own_commands() {
@@ -84,6 +121,37 @@ mod tests {
         ] {
             assert_eq!(shell.command(call), format!("sessionctl {in_shell}"));
             assert_eq!(chat.command(call), in_chat);
+        }
+    }
+
+    #[test]
+    fn commands_of_our_own_have_the_options() {
+        for (text, expected) in [
+            (
+                "Undo with: sessionctl undo 5d",
+                "Undo with: sessionctl -S undo 5d",
+            ),
+            (
+                "(sessionctl status, sessionctl ls)",
+                "(sessionctl -S status, sessionctl -S ls)",
+            ),
+            (
+                "run sessionctl stop; the agent's",
+                "run sessionctl -S stop; the agent's",
+            ),
+            ("this sessionctl is 1.2", "this sessionctl is 1.2"),
+            ("sessionctl --home x ls", "sessionctl --home x ls"),
+            (
+                r"sessionctl send 5d 'it'\''s: sessionctl ls' or sessionctl ls",
+                r"sessionctl -S send 5d 'it'\''s: sessionctl ls' or sessionctl -S ls",
+            ),
+            ("title='now sessionctl ls'", "title='now sessionctl ls'"),
+            (
+                "no \"sessionctl ls\" or \"a sessionctl ls\"",
+                "no \"sessionctl ls\" or \"a sessionctl ls\"",
+            ),
+        ] {
+            assert_eq!(addressed(text, "-S"), expected);
         }
     }
 }

@@ -272,6 +272,13 @@ const GROUPS: [(&str, &str); 6] = [
     ("Set up", "agents doctor status start stop demo completions man"),
 ];
 
+/// Whether this is a command that the help lists.
+pub(super) fn is_command(name: &str) -> bool {
+    GROUPS
+        .iter()
+        .any(|(_, names)| names.split(' ').any(|one| one == name))
+}
+
 /// Destructive commands. Neither these nor hidden commands are suggested for a mistyped one.
 const DESTRUCTIVE: [&str; 4] = ["rm", "reset", "prune", "stop"];
 

@@ -84,6 +84,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     log_to_stderr(global.verbose);
     let mut output = Output::of_this_process(global.json);
     output.quiet = global.quiet;
+    output.options = global.launch.as_words();
     if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
         return without_command(&mut output);
     }

@@ -8,14 +8,14 @@ use std::os::fd::AsFd;
 
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
-use bridge_protocol::ConversationId;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ConversationId, ErrorKind};
 use indexmap::IndexMap;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::advice::Advice;
+use super::advice::{self, Advice};
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
 use super::table::Table;
@@ -121,6 +121,8 @@ pub(super) struct Output {
     pub(super) quiet: bool,
     /// Whether the user is in a chat: advice names its commands.
     pub(super) in_chat: bool,
+    /// The options by which the user named the daemon, as words of a shell.
+    pub(super) options: String,
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
     /// How many line breaks standard output ends with. Two where nothing stands above that the next text would continue.
@@ -139,6 +141,7 @@ impl Output {
             json,
             quiet: false,
             in_chat: false,
+            options: String::new(),
             answers: Box::new(stdout),
             notes: Box::new(stderr),
             line_breaks: 2,
@@ -182,7 +185,7 @@ impl Output {
     /// Writes a list for people to standard output. If it is empty, says so on standard error.
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> Outcome {
         match table.lines(self.look).join("\n") {
-            empty if empty.is_empty() => self.note(if_empty),
+            empty if empty.is_empty() => self.advise(if_empty),
             lines => self.verbatim(&lines),
         }
     }
@@ -205,6 +208,16 @@ impl Output {
     /// Writes one line to standard error. With JSON, only problems are written there.
     pub(super) fn note(&mut self, text: &str) -> Outcome {
         self.note_verbatim(&self.note_look.in_lines(text, 0))
+    }
+
+    /// The same of a sentence that is ours and names commands.
+    pub(super) fn advise(&mut self, text: &str) -> Outcome {
+        self.note(&self.addressed(text))
+    }
+
+    /// Text of ours whose commands ask the daemon that this one was to ask.
+    pub(super) fn addressed(&self, text: &str) -> String {
+        advice::addressed(text, &self.options)
     }
 
     /// The same without further line breaks, as [`verbatim`](Self::verbatim).
@@ -236,7 +249,7 @@ impl Output {
 
     /// Advice about this conversation.
     pub(super) fn advice(&self, id: ConversationId) -> Advice {
-        Advice::new(words::short_id(id), self.in_chat)
+        Advice::new(words::short_id(id), self.in_chat).with_options(&self.options)
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
@@ -263,11 +276,15 @@ impl Output {
             return;
         }
         let Some(message) = &problem.message else { return };
-        let message = one_line(message);
+        // The words of an agent are not ours.
+        let message = match problem.kind() {
+            None | Some(ErrorKind::AgentError) => one_line(message),
+            Some(_) => self.addressed(&one_line(message)),
+        };
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            let hint = one_line(hint);
+            let hint = self.addressed(&one_line(hint));
             let shell = match self.in_chat && hint.contains("sessionctl ") {
                 true => "in a shell: ",
                 false => "",

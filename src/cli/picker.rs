@@ -15,6 +15,7 @@ use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlt
 use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
 use unicode_width::UnicodeWidthStr;
 
+use super::advice::addressed;
 use super::commands::lifecycle::way_back;
 use super::commands::make::new_here;
 use super::commands::{Context, list, turns};
@@ -59,6 +60,7 @@ pub(super) async fn pick(
     let mut picker = Picker {
         daemon,
         look: context.output.note_look,
+        options: &context.output.options,
         enter: match context.command.as_deref() {
             None | Some("chat") => "Enter opens".to_owned(),
             Some(command) => format!("Enter: {command}"),
@@ -125,6 +127,8 @@ enum Action {
 struct Picker<'a> {
     daemon: &'a Daemon,
     look: Look,
+    /// The options that name the daemon.
+    options: &'a str,
     /// What Enter does with the conversation, as the line of keys says it.
     enter: String,
     may_create: bool,
@@ -171,10 +175,10 @@ async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
 }
 
 /// Deletes a conversation and keeps its transcripts; returns the sentence that says so.
-async fn delete(daemon: &Daemon, one: &Conversation) -> Outcome<String> {
+async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> Outcome<String> {
     let links = daemon.call(method::Chain::of(one.id)).await?.links;
     daemon.call(method::Delete::of(one.id)).await?;
-    let way_back = way_back(daemon, one, &links).await;
+    let way_back = addressed(&way_back(daemon, one, &links).await, options);
     Ok(format!("Deleted {}{way_back}", words::name(one)))
 }
 
@@ -343,7 +347,7 @@ impl Picker<'_> {
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
                 })
             }
-            Action::Delete => delete(daemon, &one).await.map(|deleted| {
+            Action::Delete => delete(daemon, &one, self.options).await.map(|deleted| {
                 self.message.clone_from(&deleted);
                 self.notes.push(deleted);
                 self.all.retain(|other| other.id != one.id);

@@ -21,6 +21,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
+use super::advice::addressed;
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
 use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
@@ -83,9 +84,13 @@ impl Launch {
 
     /// The command by which a person starts the same daemon.
     pub(super) fn command(&self) -> String {
+        addressed("sessionctl start", &self.as_words())
+    }
+
+    /// The options that were given, as words of a shell.
+    pub(super) fn as_words(&self) -> String {
         let words = self.options().map(|word| shell_word(&word.to_string_lossy()));
-        let words: Vec<String> = ["sessionctl".to_owned()].into_iter().chain(words).collect();
-        format!("{} start", words.join(" "))
+        words.collect::<Vec<_>>().join(" ")
     }
 }
 

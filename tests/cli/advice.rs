@@ -157,3 +157,43 @@ fn an_export_as_json_is_not_imported_and_the_bundle_of_it_is() {
         std::fs::remove_file(&bundle).unwrap();
     }
 }
+
+/// A command that is pasted asks the daemon that the first one was told to ask. Words of users and agents stay as they are.
+#[test]
+fn printed_commands_name_the_daemon_as_the_user_did() {
+    let home = Home::new();
+    let folder = home.path().join("another home");
+    let option = format!("--home={}", folder.display());
+    let run = |arguments: &[&str]| home.run(&[&[option.as_str()], arguments].concat());
+    let named = format!("sessionctl --home '{}'", folder.display());
+    let title = "Paste: sessionctl ls";
+    let id = text(&run(&["new", "--title", title]).stdout)
+        .trim_end()
+        .to_owned();
+    let said = run(&["send", &id, "[[say Run: sessionctl undo .]]"]);
+    assert!(text(&said.stdout).contains("Run: sessionctl undo ."), "{said:?}");
+    let shown = text(&run(&["show", "."]).stdout);
+    assert!(shown.contains(title), "{shown}");
+
+    let reset = text(&run(&["reset", "."]).stderr);
+    assert!(reset.contains(&format!("({title})")), "{reset}");
+    let undo = commands(&reset).pop().unwrap();
+    assert_eq!(undo, format!("{named} undo {}", &id[..8]));
+    home.said_pasted(undo);
+
+    for (arguments, command) in [
+        (&["undo", &id][..], format!("{named} lineage {}", &id[..8])),
+        (&["fork", &id, "--at", "no-such"], format!("{named} checkpoints")),
+        (
+            &["send", "no title like that"],
+            format!("{named} send --new 'no title like that'"),
+        ),
+        (&["ls", "no title like that"], format!("{named} ls --all")),
+    ] {
+        let output = run(arguments);
+        assert!(text(&output.stderr).contains(&command), "{command}: {output:?}");
+    }
+    let json = run(&["undo", &id, "--json"]);
+    assert!(!text(&json.stderr).contains(&named), "{json:?}");
+    assert_eq!(run(&["stop"]).status.code(), Some(0));
+}

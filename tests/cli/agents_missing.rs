@@ -3,9 +3,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::home::Home;
+use super::printed::check_printed;
 use super::text;
 use crate::pty::Terminal;
 
@@ -62,7 +63,25 @@ fn new_with_an_agent_that_is_not_installed_fails_with_the_line_that_installs_it(
         assert_eq!((shown.replace('\r', ""), exit), (told, Some(code)), "{agent}");
     }
     let listed: Value = serde_json::from_str(&home.said(&["--json", "ls"])).unwrap();
-    assert_eq!(listed["conversations"], serde_json::json!([]));
+    assert_eq!(listed["conversations"], json!([]));
+}
+
+/// The conversation is made all the same: it can be read.
+#[test]
+fn adopt_says_how_to_install_an_agent_that_is_missing() {
+    const ID: &str = "31111111-2222-4333-8444-555555555555";
+    let home = Home::new();
+    let folder = home.path().join(".claude/projects/-x");
+    fs::create_dir_all(&folder).unwrap();
+    let line = json!({"type": "user", "uuid": "u1", "parentUuid": null, "sessionId": ID, "cwd": home.path(),
+        "message": {"role": "user", "content": "long ago"}});
+    fs::write(folder.join(format!("{ID}.jsonl")), format!("{line}\n")).unwrap();
+    let adopt = ["adopt", ID, "--agent", "claude"];
+    let output = home.command(&adopt).env("HOME", home.path()).output().unwrap();
+    let told = check_printed(&adopt, &output, 0);
+    assert!(told.contains("npm install"), "{told}");
+    let id = text(&output.stdout);
+    assert_eq!(home.shown(id.trim_end())["agent"], "claude");
 }
 
 #[test]

@@ -539,3 +539,54 @@ fn a_chat_is_not_begun_with_a_prompt() {
     check_seen("chat with a prompt for a conversation", &seen);
     assert_eq!(home.said_pasted(commands(&seen)[0]), "echo: Fix the build");
 }
+
+/// What was typed until then is kept.
+#[test]
+fn a_chat_that_waits_for_a_line_shows_the_turns_of_others() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 40, &["chat", &id]).waiting();
+    terminal.says("first", "echo: first");
+    let half = "the beginning of a line that is longer than the terminal";
+    terminal.type_in(half);
+    terminal.until("terminal");
+    home.said(&["send", &id, "from [[say Else]][[say where]]"]);
+    let mut screen = Screen::new(40);
+    screen.take(terminal.until("terminal").as_bytes());
+    let seen = screen.text();
+    assert!(seen.contains("Another client sent a prompt\n> from "), "{seen}");
+    assert!(seen.contains("\nElsewhere\n"), "{seen}");
+    // It was taken off the screen meanwhile.
+    assert_eq!(seen.matches("the beginning").count(), 1, "{seen}");
+    terminal.says(" and its end", "echo: the beginning of a line");
+    home.said(&["continue", &id, "--text", "go on"]);
+    terminal.until("A continuation began");
+    terminal.until("echo: go on");
+    terminal.until(MARK);
+    terminal.leave();
+    assert!(
+        home.said(&["history", &id])
+            .contains(&format!("{half} and its end"))
+    );
+}
+
+/// Not the turns that the chat showed itself.
+#[test]
+fn a_chat_shows_what_happened_while_a_command_ran() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut command = home.command(&["chat", &id]);
+    command
+        .env("NO_COLOR", "1")
+        .env("PAGER", "cat; echo PAGED; read line < /dev/tty");
+    let mut terminal = Terminal::of(80, &command).waiting();
+    terminal.says("first", "echo: first");
+    terminal.enter("/history");
+    terminal.until("PAGED");
+    home.said(&["send", &id, "second"]);
+    terminal.type_in("\n");
+    let shown = terminal.until("echo: second");
+    assert!(!shown.contains("first"), "{shown:?}");
+    terminal.until(MARK);
+    terminal.leave();
+}

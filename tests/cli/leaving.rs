@@ -161,14 +161,15 @@ fn a_signal_that_was_ignored_stays_ignored() {
     assert!(!shows("echo"));
 }
 
-/// The daemon would hold events for it.
+/// Nobody reads what it brings: the daemon would hold events for it.
 #[test]
-fn a_chat_that_waits_for_a_line_is_not_subscribed() {
+fn a_chat_ends_the_subscription_to_a_turn() {
     let stub = Stub::start();
     let mut command = sessionctl(&stub.home(), &["chat", ID]);
     let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1")).waiting();
     terminal.says("hello", "echo: hello");
-    stub.wait_for_calls("conversation/unsubscribe", 1);
+    // Also the one for what happens before the line.
+    stub.wait_for_calls("conversation/unsubscribe", 2);
     terminal.leave();
 }
 

@@ -4,6 +4,7 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::{ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
+use super::make::is_installed;
 use super::past::note_backups;
 use super::{Context, missing_folder, real_folder};
 use crate::cli::complete;
@@ -130,6 +131,17 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
             "Codex archived this session and resumes it only after: codex unarchive {session}"
         ))?;
     }
+    let agent = answer.conversation.agent.as_str();
+    if let Err(Problem {
+        message: Some(what),
+        hint: Some(hint),
+        ..
+    }) = is_installed(&daemon, Some(agent)).await
+    {
+        context.output.warning("warning:", &what)?;
+        let hint = context.output.addressed(&hint);
+        context.output.warning("hint:", &hint)?;
+    }
     Ok(Exit::Done)
 }
 
@@ -182,7 +194,7 @@ async fn print_repaired(
         print_findings(context, &answer.left)?;
     }
     let get = method::GetConversation::of(repaired.as_str());
-    context.output.note(&match daemon.call(get).await {
+    context.output.advise(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
     })

@@ -161,7 +161,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
         .first()
         .map(|session| session.upstream_id.as_str());
     let newest = shell_word(newest.unwrap_or_default());
-    context.output.note(&format!(
+    context.output.advise(&format!(
         "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
     ))?;
     Ok(Exit::Done)
@@ -258,7 +258,7 @@ async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
         let more = words::count(more, "session is", "sessions are");
         context
             .output
-            .note(&format!("{more} left; run sessionctl archive prune again"))?;
+            .advise(&format!("{more} left; run sessionctl archive prune again"))?;
     }
     Ok(Exit::Done)
 }

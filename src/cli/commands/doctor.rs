@@ -13,6 +13,7 @@ use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity
 use bridge_protocol::raw::RawJson;
 
 use super::Context;
+use crate::cli::advice::addressed;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
 use crate::cli::problem::{Outcome, Problem};
@@ -103,8 +104,8 @@ struct Report {
 
 impl Report {
     fn add(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
-        let look = context.output.look;
-        for line in found.iter().flat_map(|one| lines(one, look)) {
+        let (look, options) = (context.output.look, context.output.options.clone());
+        for line in found.iter().flat_map(|one| lines(one, look, &options)) {
             context.output.verbatim(&line)?;
         }
         self.diagnosis.diagnostics.extend(found);
@@ -145,7 +146,8 @@ fn sum(errors: u64, warnings: u64) -> String {
 }
 
 /// One that was found, and below it what to do.
-fn lines(one: &Diagnostic, look: Look) -> Vec<String> {
+/// `options` are those of its commands: see [`addressed`].
+fn lines(one: &Diagnostic, look: Look, options: &str) -> Vec<String> {
     let (word, style) = match one.severity {
         Severity::Ok => ("ok", GOOD),
         Severity::Note => ("note", DIM),
@@ -166,7 +168,7 @@ fn lines(one: &Diagnostic, look: Look) -> Vec<String> {
         .next_step
         .iter()
         .map(|step| format!("{:<9}{} {}", "", look.sign("→", "->"), one_line(step)));
-    let next = next.map(|step| look.in_lines(&step, 11));
+    let next = next.map(|step| look.in_lines(&addressed(&step, options), 11));
     std::iter::once(look.in_lines(&first, 23)).chain(next).collect()
 }
 
@@ -193,7 +195,7 @@ mod tests {
         .about("codex")
         .next("sign in");
         assert_eq!(
-            lines(&found, Look::default()),
+            lines(&found, Look::default(), ""),
             [
                 "warning  sign in       codex: nobody is signed in",
                 "         -> sign in"

@@ -155,7 +155,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<E
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             context.output.text(&page)?;
             let note = "man is not installed; sessionctl help describes the commands too";
-            context.output.note(note).map(|()| Exit::Done)
+            context.output.advise(note).map(|()| Exit::Done)
         }
         Err(error) => Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
     }

@@ -12,6 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use crate::cli::advice::Call;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -82,8 +83,8 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
         done.push_str(" What was scheduled is cancelled.");
     }
     if conversation.head.is_some() {
-        let id = words::short_id(conversation.id);
-        done.push_str(&format!(" Undo with: sessionctl undo {id}"));
+        let undo = context.output.advice(conversation.id).command(Call::Undo);
+        done.push_str(&format!(" Undo with: {undo}"));
     }
     context.output.note(&done).map(|()| Exit::Done)
 }
@@ -123,7 +124,10 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let done = match options.transcripts {
         true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
         true => format!("Deleted {name}."),
-        false => format!("Deleted {name}{}", way_back(&daemon, &conversation, &links).await),
+        false => {
+            let way_back = way_back(&daemon, &conversation, &links).await;
+            format!("Deleted {name}{}", context.output.addressed(&way_back))
+        }
     };
     context.output.note(&done)?;
     let mut failed = 0;

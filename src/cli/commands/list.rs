@@ -88,7 +88,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
     output.table(&table(&listed, output.look), if_empty)?;
     if has_more {
         let shown = listed.len();
-        output.note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
+        output.advise(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(Exit::Done)
 }

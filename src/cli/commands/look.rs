@@ -308,7 +308,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
     if !has_real_agent(&agents) {
         context
             .output
-            .note("no coding agent was found; sessionctl doctor shows how to install one")?;
+            .advise("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
     Ok(Exit::Done)
 }

@@ -8,6 +8,7 @@ use clap::{Args, ValueHint};
 
 use super::set::offer;
 use super::{Context, missing_folder, real_folder, this_folder, wire_words};
+use crate::cli::advice::Call;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -137,7 +138,7 @@ pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> 
 
 /// Checks that an agent, the default one if none is named, is known and its program exists; else the error says how to
 /// install it.
-async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
+pub(super) async fn is_installed(daemon: &Daemon, name: Option<&str>) -> Outcome {
     let known = daemon.call(method::ListAgents::default()).await?;
     let default = known.agents.iter().find(|agent| agent.default);
     let Some(name) = name.or(default.map(|agent| agent.name.as_str())) else {
@@ -263,7 +264,8 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     });
     let note = match branch {
         Some(branch) if options.in_place => {
-            format!("Continues as {branch}. Undo with: sessionctl undo {id}")
+            let undo = context.output.advice(source.id).command(Call::Undo);
+            format!("Continues as {branch}. Undo with: {undo}")
         }
         Some(branch) => format!("Forked as {branch}"),
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),

@@ -66,7 +66,7 @@ impl Context<'_> {
         if let Some(config) = &self.reach.launch.config
             && daemon.has_other_config(config)
         {
-            self.output.note(&format!(
+            self.output.advise(&format!(
                 "the running daemon has another configuration file: {} is not used (to restart it: sessionctl stop)",
                 config.display()
             ))?;
@@ -94,13 +94,13 @@ impl Context<'_> {
                 "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
                 shell_word(&name)
             );
-            return self.output.warning("warning:", &what);
+            return self.output.warning("warning:", &self.output.addressed(&what));
         }
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
         });
         let what = format!("no coding agent is installed, so the built-in echo answers.{how}");
-        self.output.warning("warning:", &what)
+        self.output.warning("warning:", &self.output.addressed(&what))
     }
 
     /// Connects, and finds the conversation that a command is about: see [`select::conversation`].

@@ -8,6 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::{Context, absolute, missing_folder, real_folder, this_folder};
+use crate::cli::advice::Call;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -111,8 +112,8 @@ async fn conversation(
             .output
             .line(&format!("Moved {name} and {files} to {}", one_line(folder)))?;
         context.output.aside(&format!(
-            "Undo with: sessionctl undo {}",
-            words::short_id(conversation.id)
+            "Undo with: {}",
+            context.output.advice(conversation.id).command(Call::Undo)
         ))?;
         note_trust(context, &daemon, Some(&conversation.agent)).await?;
         note_dot(context, &daemon, &conversation).await?;
@@ -159,9 +160,8 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
             true => String::new(),
             false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
         };
-        context
-            .output
-            .aside(&format!("Undo with: {back}sessionctl mv --undo {id}"))?;
+        let undo = context.output.addressed(&format!("sessionctl mv --undo {id}"));
+        context.output.aside(&format!("Undo with: {back}{undo}"))?;
     }
     notes(context, &answer.kept, &answer.left_out)
 }

@@ -54,13 +54,13 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
         let (path, problem) = (one_line(&root.path), one_line(&root.problem));
         notes.push(format!("changes in {path} cannot be watched: {problem}"));
     }
-    if has_more {
-        let shown = listed.len();
-        notes.push(format!("{shown} shown; list all: sessionctl transcripts --all"));
-    }
     let output = &mut *context.output;
     output.table(&table(&listed, output.look), if_empty)?;
     notes.iter().try_for_each(|note| output.note(note))?;
+    if has_more {
+        let shown = listed.len();
+        output.advise(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
+    }
     Ok(Exit::Done)
 }
 

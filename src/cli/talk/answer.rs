@@ -96,7 +96,9 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         })?;
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
     let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
-    let see = format!("Follow the turn with: sessionctl attach {id}");
+    let see = context
+        .output
+        .addressed(&format!("Follow the turn with: sessionctl attach {id}"));
     let follows = match (is_orphaned, &answered.turn_id) {
         (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
         (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),
@@ -219,9 +221,9 @@ pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) ->
         );
         context.output.line(&line)?;
         let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
-        return context.output.note(&next).map(|()| Exit::Done);
+        return context.output.advise(&next).map(|()| Exit::Done);
     }
-    let line = words::resumed(&answer.resumed);
+    let line = context.output.addressed(&words::resumed(&answer.resumed));
     context.output.line(&match answer.resumed.fidelity {
         Fidelity::Full => line,
         _ => look.paint(ATTENTION, &line),

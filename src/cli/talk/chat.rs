@@ -12,7 +12,7 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::{ConversationId, ErrorKind};
+use bridge_protocol::{ConversationId, Cursor, ErrorKind};
 use clap::Args;
 use serde_json::Value;
 
@@ -82,6 +82,8 @@ struct Room {
     conversation: Conversation,
     /// What was written in the editor for an edit that is not accepted yet.
     written: Option<Written>,
+    /// The last event that was shown; nothing if what happened since is of no interest.
+    after: Option<Cursor>,
 }
 
 /// Why a line of the chat was not carried out to its end.
@@ -131,6 +133,7 @@ pub(in crate::cli) async fn chat_in(
         daemon: Rc::new(daemon),
         conversation,
         written: None,
+        after: None,
     };
     signals::watch();
     match room.talk(context).await {
@@ -152,8 +155,19 @@ impl Room {
         // A Ctrl-C that comes just after the turn that it was meant for ends no chat.
         let _between_turns = Interrupts::listen();
         loop {
-            let text = match lines.next(context.output).await? {
+            let (daemon, id, after) = (Rc::clone(&self.daemon), self.conversation.id, self.after.clone());
+            let mut begun = None;
+            let begins = async { begun = Some(begun_elsewhere(&daemon, id, after).await) };
+            let text = match lines.next(context.output, begins).await? {
                 Typed::Text(text) => text,
+                Typed::Nothing => {
+                    if let Some((what, start)) = begun {
+                        context.output.aside(what)?;
+                        let done = self.follow(context, start).await;
+                        report(context.output, done)?;
+                    }
+                    continue;
+                }
                 Typed::Interrupt if !is_leaving => {
                     is_leaving = true;
                     context.output.aside("Ctrl-C again, or Ctrl-D, leaves")?;
@@ -169,14 +183,7 @@ impl Room {
                 None => self.prompt(context, &text).await,
                 Some((name, rest)) => self.command(context, name, rest, &text).await,
             };
-            match done {
-                Err(Stop::NotWaiting) => context
-                    .output
-                    .aside("stopped waiting; the daemon may still finish it")?,
-                // One without a message: the reader of the output has left.
-                Err(Stop::Problem(problem)) if problem.message.is_some() => context.output.problem(&problem),
-                done => done?,
-            }
+            report(context.output, done)?;
         }
     }
 
@@ -225,7 +232,7 @@ impl Room {
         let continues = matches!(start, Start::Continue(_));
         let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None);
         let ended = talk.follow(start).await;
-        self.daemon = talk.daemon();
+        (self.daemon, self.after) = (talk.daemon(), talk.cursor());
         if talk.has_left {
             drop(talk);
             if let Err(Problem { message, hint, .. }) = ended {
@@ -281,6 +288,8 @@ impl Room {
                 let (id, options) = (id.to_string(), words_in(options)?);
                 let options = options.iter().map(String::as_str);
                 let call: Vec<_> = [name, &id].into_iter().chain(options).collect();
+                // It shows what it starts.
+                self.after = None;
                 until_ctrl_c(run(context, &call)).await?;
             }
             ("answer" | "continue", _) => {
@@ -313,9 +322,11 @@ impl Room {
                     Ok(branch)
                 };
                 self.conversation = until_ctrl_c(branching).await?;
+                self.after = None;
                 self.enter(context).await?;
+                let back = context.output.addressed(&format!("sessionctl chat {source}"));
                 context.output.aside(&format!(
-                    "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
+                    "a branch of {source}; to go back, leave and run: {back}"
                 ))?;
             }
             ("model" | "mode", None) => {
@@ -468,6 +479,46 @@ impl Room {
         let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
         run(context, &["set", &id, &format!("{name}={value}")]).await
+    }
+}
+
+/// Reports what came of a line, unless the user leaves the chat.
+fn report(output: &mut Output, done: Done) -> Done {
+    match done {
+        Err(Stop::NotWaiting) => Ok(output.aside("stopped waiting; the daemon may still finish it")?),
+        // One without a message: the reader of the output has left.
+        Err(Stop::Problem(problem)) if problem.message.is_some() => {
+            output.problem(&problem);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Waits until a turn begins that was not begun here, and returns a sentence that says so. Each event is read when it comes: the
+/// daemon holds none for a chat that waits for a line.
+async fn begun_elsewhere(
+    daemon: &Daemon,
+    id: ConversationId,
+    after: Option<Cursor>,
+) -> (&'static str, Start) {
+    const CONTINUATION: &str = "A continuation began";
+    const PROMPT: &str = "Another client sent a prompt";
+    // What the daemon does not report now is shown with the next line.
+    let Ok(mut follower) = Follower::start(daemon, id.into(), after).await else {
+        return std::future::pending().await;
+    };
+    loop {
+        let before = follower.cursor();
+        let Ok(followed) = follower.next().await else {
+            return std::future::pending().await;
+        };
+        match (followed.envelope.event, before) {
+            (Event::Continued { .. }, Some(before)) => return (CONTINUATION, Start::Since(before)),
+            (Event::PromptAccepted { .. }, Some(before)) => return (PROMPT, Start::Since(before)),
+            (Event::Snapshot { running: Some(_), .. }, _) => return (PROMPT, Start::Running),
+            _ => {}
+        }
     }
 }
 

@@ -6,22 +6,27 @@ use std::borrow::Cow;
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crossterm::cursor::{MoveToColumn, MoveUp};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use crossterm::terminal::{Clear, ClearType};
+use crossterm::{execute, queue};
 use reedline::{
-    EditMode, Emacs, FileBackedHistory, Highlighter, Prompt, PromptEditMode, PromptHistorySearch, Reedline,
-    Signal, SimpleMatchHighlighter, StyledText, ValidationResult, Validator, default_emacs_keybindings,
+    EditCommand, EditMode, Emacs, FileBackedHistory, Highlighter, Prompt, PromptEditMode,
+    PromptHistorySearch, Reedline, Signal, SimpleMatchHighlighter, StyledText, ValidationResult, Validator,
+    default_emacs_keybindings,
 };
 use tokio::task::spawn_blocking;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::keyboard;
-use crate::cli::output::{Output, one_line};
+use crate::cli::output::{Look, Output, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::signals::Interrupts;
 use crate::paths::ownership::NO_LINK;
@@ -36,9 +41,15 @@ const HISTORY_FILE: &str = "chat-history";
 pub(super) struct Lines {
     /// Nothing while it reads.
     editor: Option<Reedline>,
+    file: PathBuf,
+    look: Look,
     /// Whether the terminal reports where its cursor is, without which lines cannot be edited.
     reports: bool,
     continued: Continued,
+    /// Whether the editor is to stop, for something that has to be shown.
+    stops: Arc<AtomicBool>,
+    /// What was typed before it stopped.
+    unfinished: String,
     /// Whether there is text on the line that is edited.
     is_typed: Arc<AtomicBool>,
     mark: Mark,
@@ -55,55 +66,89 @@ pub(super) enum Typed {
     Interrupt,
     /// Ctrl-D.
     End,
+    /// Nothing yet: there is something to show first.
+    Nothing,
 }
 
 impl Lines {
     /// An editor without text. It has the lines of earlier chats if their file can be used.
     pub(super) fn new(context: &mut Context<'_>) -> Outcome<Self> {
         let look = context.output.note_look;
-        let (continued, is_typed) = (Continued::default(), Arc::default());
+        let mut lines = Self {
+            editor: None,
+            file: context.reach.paths.data.join(HISTORY_FILE),
+            look,
+            reports: true,
+            continued: Continued::default(),
+            stops: Arc::default(),
+            unfinished: String::new(),
+            is_typed: Arc::default(),
+            mark: Mark(look.sign("› ", "> ")),
+        };
+        lines.editor = Some(lines.editor(context.output)?);
+        Ok(lines)
+    }
+
+    fn editor(&self, output: &mut Output) -> Outcome<Reedline> {
         let editor = Reedline::create()
-            .with_ansi_colors(look.coloured)
-            .with_highlighter(Box::new(Unpainted(Arc::clone(&is_typed))))
+            .with_ansi_colors(self.look.coloured)
+            .with_highlighter(Box::new(Unpainted(Arc::clone(&self.is_typed))))
             .use_bracketed_paste(true)
-            .with_validator(Box::new(Backslash(Arc::clone(&continued))))
+            .with_validator(Box::new(Backslash(Arc::clone(&self.continued))))
+            .with_break_signal(Arc::clone(&self.stops))
             .with_history_exclusion_prefix(Some(" ".to_owned()))
             .with_edit_mode(Box::new(Emacs::new(default_emacs_keybindings())) as Box<dyn EditMode>);
-        let file = context.reach.paths.data.join(HISTORY_FILE);
-        let editor = match history(&file) {
+        Ok(match history(&self.file) {
             Ok(history) => editor.with_history(Box::new(history)),
             Err(error) => {
-                context
-                    .output
-                    .aside(&format!("cannot save the history: {}: {error}", file.display()))?;
+                output.aside(&format!(
+                    "cannot save the history: {}: {error}",
+                    self.file.display()
+                ))?;
                 editor
             }
-        };
-        Ok(Self {
-            editor: Some(editor),
-            reports: true,
-            continued,
-            is_typed,
-            mark: Mark(look.sign("› ", "> ")),
         })
     }
 
-    /// What is typed next.
+    /// What is typed next; nothing once there is something to show. What was typed by then is taken off the screen, and is there
+    /// again with the next line.
     ///
     /// # Errors
     /// The terminal cannot be read.
-    pub(super) async fn next(&mut self, output: &mut Output) -> Outcome<Typed> {
+    pub(super) async fn next(
+        &mut self,
+        output: &mut Output,
+        has_news: impl Future<Output = ()>,
+    ) -> Outcome<Typed> {
         let is_edited = self.reports;
         if let Some(mut editor) = self.editor.take_if(|_| is_edited) {
             let (mark, continued) = (self.mark, Arc::clone(&self.continued));
+            let unfinished = std::mem::take(&mut self.unfinished);
             // The connection is served meanwhile.
-            let editing = spawn_blocking(move || {
+            let mut editing = spawn_blocking(move || {
+                editor.run_edit_commands(&[EditCommand::InsertString(unfinished)]);
                 let typed = edited(&mut editor, mark, &continued);
                 (editor, typed)
             });
-            let (editor, typed) = editing
-                .await
-                .map_err(|error| unreadable(&io::Error::other(error)))?;
+            let edited = tokio::select! {
+                biased;
+                edited = &mut editing => edited,
+                () = has_news => {
+                    self.stops.store(true, Ordering::Relaxed);
+                    editing.await
+                }
+            };
+            // A line may have ended just before.
+            self.stops.store(false, Ordering::Relaxed);
+            let (editor, typed) = edited.map_err(|error| unreadable(&io::Error::other(error)))?;
+            if let Ok(Typed::Nothing) = typed {
+                self.unfinished = editor.current_buffer_contents().to_owned();
+                let before = &self.unfinished[..editor.current_insertion_point()];
+                erase(before, self.look.columns.unwrap_or(80)).map_err(|error| unreadable(&error))?;
+                // The same one would begin where its line was, over what is shown meanwhile.
+                self.editor = Some(self.editor(output)?);
+                return Ok(Typed::Nothing);
+            }
             self.editor = Some(editor);
             match typed {
                 // It only takes back what was typed.
@@ -121,6 +166,7 @@ impl Lines {
                 typed => return typed.map_err(|error| unreadable(&error)),
             }
         }
+        // A terminal without a line editor keeps what is typed itself.
         let typed = plain(self.mark, is_edited).await;
         let (typed, has_reported) = typed.map_err(|error| unreadable(&error))?;
         // One that was only slow can be asked again.
@@ -146,8 +192,11 @@ fn unreadable(error: &io::Error) -> Problem {
 
 fn edited(editor: &mut Reedline, mark: Mark, continued: &Continued) -> io::Result<Typed> {
     loop {
-        continued.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        match editor.read_line(&mark)? {
+        let signal = editor.read_line(&mark)?;
+        if matches!(signal, Signal::CtrlC | Signal::CtrlD) {
+            continued.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        match signal {
             Signal::Success(mut text) => {
                 if let Err(error) = editor.sync_history() {
                     tracing::debug!(%error, "the history cannot be written");
@@ -170,9 +219,23 @@ fn edited(editor: &mut Reedline, mark: Mark, continued: &Continued) -> io::Resul
             }
             Signal::CtrlC => return Ok(Typed::Interrupt),
             Signal::CtrlD => return Ok(Typed::End),
+            Signal::ExternalBreak(_) => return Ok(Typed::Nothing),
             _ => {}
         }
     }
+}
+
+/// Takes the line that is edited off the screen; `before` is its text before the cursor.
+fn erase(before: &str, columns: usize) -> io::Result<()> {
+    let rows = before
+        .split('\n')
+        .map(|line| (NEXT_LINE.width() + line.width()) / columns.max(1) + 1);
+    let above = u16::try_from(rows.sum::<usize>() - 1).unwrap_or(u16::MAX);
+    let mut terminal = io::stderr();
+    if above > 0 {
+        queue!(terminal, MoveUp(above))?;
+    }
+    execute!(terminal, MoveToColumn(0), Clear(ClearType::FromCursorDown))
 }
 
 /// Lines as the terminal itself gives them, and whether it has reported its cursor meanwhile.

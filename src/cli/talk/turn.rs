@@ -71,6 +71,8 @@ pub(super) enum Start {
     Continue(method::Continue),
     /// The turn that runs already, or the one that the answers to the open questions start.
     Running,
+    /// The turn that another client began after this event.
+    Since(Cursor),
     /// Everything, until the user leaves.
     Watch,
 }
@@ -143,7 +145,7 @@ impl Start {
         }
     }
 
-    /// Starts it. Never resolves for [`Start::Running`] and [`Start::Watch`].
+    /// Starts it. Never resolves for what is only followed.
     async fn call(&self, daemon: &Daemon) -> Outcome<Started> {
         let (turn, edited, raw) = match self {
             Self::Prompt(prompt) => {
@@ -155,7 +157,7 @@ impl Start {
                 (Some(answer.turn.clone()), Some(answer), raw)
             }
             Self::Continue(at) => (None, None, daemon.call_raw(at.clone()).await?.1),
-            Self::Running | Self::Watch => std::future::pending().await,
+            Self::Running | Self::Since(_) | Self::Watch => std::future::pending().await,
         };
         Ok(Started { turn, edited, raw })
     }
@@ -166,7 +168,7 @@ impl Start {
             Self::Prompt(_) => Some(method::Prompt::NAME),
             Self::Edit(_) => Some(method::Edit::NAME),
             Self::Continue(_) => Some(method::Continue::NAME),
-            Self::Running | Self::Watch => None,
+            Self::Running | Self::Since(_) | Self::Watch => None,
         }
     }
 
@@ -179,7 +181,7 @@ impl Start {
         match self {
             Self::Prompt(prompt) => Some(&prompt.prompt),
             Self::Edit(edit) => Some(&edit.prompt),
-            Self::Continue(_) | Self::Running | Self::Watch => None,
+            Self::Continue(_) | Self::Running | Self::Since(_) | Self::Watch => None,
         }
     }
 
@@ -241,6 +243,11 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// The last event that was shown.
+    pub(super) fn cursor(&self) -> Option<Cursor> {
+        self.after.clone()
+    }
+
     /// The connection.
     pub(super) fn daemon(&self) -> Rc<Daemon> {
         Rc::clone(&self.daemon)
@@ -264,8 +271,11 @@ impl<'a> Talk<'a> {
     pub(super) async fn follow(&mut self, start: Start) -> Outcome<Option<TurnResult>> {
         let (mut start, mut own) = (start, OwnTurn::default());
         let (mut deaths, mut cut) = (0, None);
-        // What happened between two turns is nobody's answer.
-        self.after = None;
+        self.after = match &start {
+            Start::Since(event) => Some(event.clone()),
+            // What happened between two turns is nobody's answer.
+            _ => None,
+        };
         loop {
             let ended = self.attempt(&start, &mut own).await;
             self.pause()?;

@@ -70,7 +70,7 @@ impl Talk<'_> {
                 if json {
                     return Ok(());
                 }
-                if watches {
+                if watches || matches!(start, Start::Since(_)) {
                     self.prompt(&prompt.to_text())?;
                 }
                 self.screen.spin();
@@ -151,7 +151,8 @@ impl Talk<'_> {
         let running = running.as_ref();
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
-        let follows_running = watches || (matches!(start, Start::Running) && own.id.is_none());
+        let is_of_others = matches!(start, Start::Running | Start::Since(_));
+        let follows_running = watches || (is_of_others && own.id.is_none());
         let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
         match &own.id {
             _ if watches => own.id = running_id.cloned(),
@@ -276,6 +277,7 @@ impl Talk<'_> {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.said_resumed, true) {
             return Ok(());
         }
-        self.screen.styled(ATTENTION, &words::resumed(resumed))
+        let resumed = self.screen.output.addressed(&words::resumed(resumed));
+        self.screen.styled(ATTENTION, &resumed)
     }
 }
