@@ -66,8 +66,8 @@ pub enum Input<R> {
     Anchored {
         /// The turn.
         turn_id: TurnId,
-        /// The end; none where it cannot be read.
-        anchor: Option<Anchor>,
+        /// The end; none where it cannot be read, an error where the folder does not respond.
+        anchor: Result<Option<Anchor>, ConversationError>,
         /// Whether the earlier interrupted prompt, if any, is in the transcript.
         earlier: Option<Arrival>,
     },

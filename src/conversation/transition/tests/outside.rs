@@ -373,7 +373,7 @@ impl World {
     /// The end of the transcript is found, before the prompt of a turn.
     pub(super) fn finds_end(&mut self, turn_id: TurnId) {
         let now = self.tick();
-        let anchor = self.anchor.clone();
+        let anchor = Ok(self.anchor.clone());
         let effects = self.model.apply(
             Input::Anchored {
                 turn_id,
