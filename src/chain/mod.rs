@@ -352,7 +352,8 @@ impl NewLink {
     }
 
     /// Converts this to a link. `None` if the id is empty.
-    fn into_link(self, at: Timestamp) -> Option<Link> {
+    #[must_use]
+    pub fn into_link(self, at: Timestamp) -> Option<Link> {
         let upstream_id = trimmed(&self.upstream_id)?;
         Some(Link {
             upstream_id,

@@ -27,7 +27,7 @@ use crate::transcript::on_disk::OnDisk;
 use super::climbing::{acquire, refuse_known};
 use super::closed_sessions::ClosedSessions;
 use super::disk::{self, Transcripts};
-use super::effect::{Branched, Opened};
+use super::effect::Branched;
 use super::error::ConversationError;
 use super::folder::check_folder;
 use super::growth::Tally;
@@ -294,25 +294,14 @@ async fn native(
             error: None,
         }],
     };
-    let opened = Opened {
-        upstream_id: answer.upstream_id.clone(),
-        link: None,
-        cause: None,
-        resumed,
-        preamble: None,
-        loaded: None,
-        can_reopen: capabilities.resume || capabilities.load_session,
-        modes: answer.modes,
-        config_options: answer.config_options,
-    };
     let branched = Branched {
-        upstream_id: answer.upstream_id,
+        upstream_id: answer.upstream_id.clone(),
         from: request.from.clone(),
         checkpoint: place.map(|place| place.end.until.clone()).or(look.place),
         fidelity,
         turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
         via: BranchedVia::Native,
-        open: Some(Box::new(opened)),
+        open: Some(Box::new(answer.opened(&session, resumed))),
     };
     Ok((branched, Resource::from(session)))
 }

@@ -392,22 +392,15 @@ impl Climber {
                     if let Some(counted) = &loaded {
                         session.tally = Tally::of(counted.prompts);
                     }
-                    let cause = link.as_ref().and_then(|link| link.cause);
                     let resumed = climb.succeeded(&step, answer.upstream_id.clone(), &lack);
                     if let attempts @ [_, _, ..] = &resumed.attempts[..] {
                         tracing::info!(conversation = %self.record.id, ?attempts, "resumed, but not by the first way tried");
                     }
-                    let capabilities = &session.lease.initialized().capabilities;
                     let opened = Opened {
-                        upstream_id: answer.upstream_id,
                         link,
-                        cause,
-                        resumed,
                         preamble,
                         loaded: loaded.map(|counted| counted.loaded),
-                        can_reopen: capabilities.resume || capabilities.load_session,
-                        modes: answer.modes,
-                        config_options: answer.config_options,
+                        ..answer.opened(&session, resumed)
                     };
                     return Ok((opened, session));
                 }

@@ -4,7 +4,7 @@
 //! that is given up remains in the lineage as abandoned.
 
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::link::{Fidelity, Link};
+use bridge_protocol::link::Fidelity;
 
 use crate::chain::NewLink;
 use crate::store::PendingEdit;
@@ -42,23 +42,4 @@ pub struct Edited {
     pub dropped: u64,
     /// How it was made.
     pub via: BranchedVia,
-}
-
-/// The link as the record of the turn keeps it.
-#[must_use]
-pub fn link_of(new: NewLink, at: jiff::Timestamp) -> Link {
-    Link {
-        upstream_id: new.upstream_id,
-        agent: new.agent,
-        cwd: new.cwd,
-        reason: new.reason,
-        relation: new.relation,
-        from_upstream_id: new.from_upstream_id,
-        from_checkpoint_id: new.from_checkpoint_id,
-        turns: new.turns,
-        carried_turns: new.carried_turns,
-        written: new.written,
-        at,
-        cause: new.cause,
-    }
 }

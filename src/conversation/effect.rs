@@ -6,11 +6,12 @@ mod list;
 
 use std::sync::Arc;
 
+use bridge_protocol::AgentName;
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{BranchedVia, Conversation, MoveAnswer, RemainingTranscript, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
-use bridge_protocol::link::{Fidelity, LineageEntry, Resumed, RollCause, Via};
+use bridge_protocol::link::{Fidelity, LineageEntry, LinkReason, Relation, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
@@ -66,8 +67,8 @@ pub enum Input<R> {
     Anchored {
         /// The turn.
         turn_id: TurnId,
-        /// The end; none where it cannot be read.
-        anchor: Option<Anchor>,
+        /// The end; none where it cannot be read, an error where the folder does not respond.
+        anchor: Result<Option<Anchor>, ConversationError>,
         /// Whether the earlier interrupted prompt, if any, is in the transcript.
         earlier: Option<Arrival>,
     },
@@ -207,7 +208,7 @@ pub enum Found {
     /// The conversation's files are in the other folder.
     Moved(MoveAnswer),
     /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
-    Repaired((Box<CheckAnswer>, Option<Box<RepairedHead>>)),
+    Repaired((Box<CheckAnswer>, Option<Box<Branched>>)),
     /// Whether the prompt is in the transcript.
     Ascertained(Arrival),
     /// The settings were applied to the open session.
@@ -221,8 +222,6 @@ pub struct Opened {
     pub upstream_id: UpstreamId,
     /// The link to append; `None` when it is the head.
     pub link: Option<NewLink>,
-    /// Why the conversation left its head, when it did.
-    pub cause: Option<RollCause>,
     /// How it was brought back.
     pub resumed: Resumed,
     /// The history in words, to be sent before the first prompt.
@@ -237,7 +236,7 @@ pub struct Opened {
     pub config_options: Option<RawJson>,
 }
 
-/// A branch that was made at the agent or on disk.
+/// A branch that was made at the agent or on disk. A repaired copy is one too.
 #[derive(Clone, Debug)]
 pub struct Branched {
     /// The branch's own id.
@@ -256,19 +255,18 @@ pub struct Branched {
     pub open: Option<Box<Opened>>,
 }
 
-/// A repaired copy of the head.
-#[derive(Clone, Debug)]
-pub struct RepairedHead {
-    /// Its own id.
-    pub upstream_id: UpstreamId,
-    /// The session that it is a copy of.
-    pub from: UpstreamId,
-    /// The place in that with which it ends.
-    pub checkpoint: Option<CheckpointId>,
-    /// How many turns it holds.
-    pub turns: u64,
-    /// How much of the history it has.
-    pub fidelity: Fidelity,
+impl Branched {
+    /// The link of the branch, which carries the history of its source.
+    #[must_use]
+    pub fn link(&self, agent: AgentName, cwd: String, reason: LinkReason) -> NewLink {
+        NewLink {
+            relation: Relation::Carries,
+            from_upstream_id: Some(self.from.clone()),
+            from_checkpoint_id: self.checkpoint.clone(),
+            carried_turns: self.turns,
+            ..NewLink::new(self.upstream_id.clone(), agent, cwd, reason)
+        }
+    }
 }
 
 /// What a change says beside the record: it goes down in the same write or, when that fails, with the next.
@@ -290,6 +288,17 @@ impl Ledger {
     pub fn of_request(request: Option<RequestRecord>) -> Self {
         Self {
             requests: request.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The one of sessions that the conversation has from now on.
+    #[must_use]
+    pub fn of_links(lineage: Vec<LineageEntry>, events: Vec<Event>) -> Self {
+        Self {
+            upstream: lineage.iter().map(|entry| entry.upstream_id.clone()).collect(),
+            lineage,
+            events,
             ..Self::default()
         }
     }

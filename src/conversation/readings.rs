@@ -29,7 +29,7 @@ const PATIENCE: u32 = 4;
 /// How long a reading takes when all is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pace {
-    /// A look at a folder, which reads no file. It does not wait for those who do.
+    /// A look at a folder, or at the end of a transcript before a prompt. It does not wait for those who read whole files.
     Look,
     /// A page of a history, which reads the transcript once and notes where its records are; and a look for a session by its id.
     Quick,

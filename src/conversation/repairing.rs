@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
 
 use super::checking::{check_answer, read_root};
 use super::closed_sessions::ClosedSessions;
 use super::disk;
-use super::effect::RepairedHead;
+use super::effect::Branched;
 use super::error::ConversationError;
 use super::history::History;
 use super::keeping;
@@ -31,7 +32,7 @@ use crate::transcript::dialect::{Dialect, RepairedCopy};
 use crate::transcript::meter::{Meter, metered};
 
 /// What was found, and the copy if there was something to repair.
-type Repaired = (Box<CheckAnswer>, Option<Box<RepairedHead>>);
+type Repaired = (Box<CheckAnswer>, Option<Box<Branched>>);
 
 /// A transcript and what was found in it.
 pub(super) struct Damaged<'a> {
@@ -126,12 +127,14 @@ fn of_head(
     };
     let fidelity = fidelity(copied.is_whole && copied.turns >= head.turns + head.carried_turns);
     answer.fidelity = Some(fidelity);
-    let made = RepairedHead {
+    let made = Branched {
         upstream_id: copied.upstream_id,
         from: id.clone(),
         checkpoint,
         turns: copied.turns,
         fidelity,
+        via: BranchedVia::Cut,
+        open: None,
     };
     let found = (Box::new(answer), Some(Box::new(made)));
     Ok((found, Resource::from(copied.copy)))

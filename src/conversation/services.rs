@@ -19,6 +19,7 @@ use crate::store::Store;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::{Home, Session};
 use crate::transcript::library::Library;
+use crate::transcript::meter::{Meter, metered};
 
 use super::error::ConversationError;
 use super::events::Hub;
@@ -94,7 +95,7 @@ impl Services {
         self.home(root).session(Some(cwd), id.as_str())
     }
 
-    /// Looks at a folder of a user on a thread that may block.
+    /// Looks at a folder, or reads the end of a file in it, on a thread that may block.
     ///
     /// # Errors
     /// Those of the look; a failure that may pass if the folder does not respond.
@@ -106,10 +107,11 @@ impl Services {
         let place = self.readings.place(Some(folder.into()), Pace::Look);
         let progress = Arc::new(Progress::default());
         let turn = place.turn(Arc::clone(&progress)).await?;
+        let meter: Arc<dyn Meter> = Arc::clone(&progress) as _;
         let folder = folder.to_owned();
         let looking = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            look(&folder)
+            metered(meter, || look(&folder))
         });
         place.unless_stalled(&progress, async { looking.await? }).await
     }

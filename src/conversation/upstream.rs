@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::{Limit, SessionInfo, Settings};
 use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ use crate::agent::session::{AgentCalls, SessionOptions};
 use crate::agent::wire::{Attachment, Handle};
 
 use super::closed_sessions::ClosedSessions;
+use super::effect::Opened;
 use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
@@ -74,6 +76,24 @@ pub struct OpenAnswer {
     pub modes: Option<RawJson>,
     /// ACP's `configOptions`.
     pub config_options: Option<RawJson>,
+}
+
+impl OpenAnswer {
+    /// The session as the conversation learns of it.
+    #[must_use]
+    pub fn opened(self, session: &UpstreamSession, resumed: Resumed) -> Opened {
+        let capabilities = &session.lease.initialized().capabilities;
+        Opened {
+            upstream_id: self.upstream_id,
+            link: None,
+            resumed,
+            preamble: None,
+            loaded: None,
+            can_reopen: capabilities.resume || capabilities.load_session,
+            modes: self.modes,
+            config_options: self.config_options,
+        }
+    }
 }
 
 /// Which way a session is opened.

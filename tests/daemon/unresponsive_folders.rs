@@ -170,6 +170,46 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     app.ask("conversation/history", remote).await;
 }
 
+/// A prompt to an open session is refused in time if the folder of its transcripts does not respond, and was not sent: what
+/// became of it could not be found out after a crash.
+#[tokio::test]
+async fn a_prompt_to_an_open_session_is_refused_if_its_transcripts_do_not_answer() {
+    let home = Home::new();
+    let folder = home.folder_named("transcripts");
+    let agent = configured("remote", None);
+    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
+    home.configure(&format!(
+        "{command}transcripts = \"{folder}\"\ntranscript_format = \"claude\"\n{environment}"
+    ));
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let [id, other] = [
+        app.make_of(&home.project(), "remote").await,
+        app.make_of(&home.project(), "remote").await,
+    ];
+    for id in [id, other] {
+        assert_eq!(app.send(id, "one").await.stop_reason, StopReason::EndTurn);
+    }
+    let mount = Mount::over(&daemon, Path::new(&folder));
+    let refusal = Refusal(1015, "storeFailed", true);
+    let two = json!({"conversationId": id, "prompt": "two"});
+    let mut raw = daemon.raw().await;
+    let prompt = raw.send("conversation/prompt", two).await;
+    // It waits for the folder like the prompt before it, and a cancel ends it all the same.
+    let mut cancelled = daemon.raw().await;
+    let three = json!({"conversationId": other, "prompt": "three"});
+    let three = cancelled.send("conversation/prompt", three).await;
+    app.ask("conversation/cancel", other).await;
+    let answer = raw.answer(prompt).await;
+    assert!(answer.to_string().contains(&folder), "{answer}");
+    refusal.check(&answer, "conversation/prompt");
+    let answer = cancelled.answer(three).await;
+    assert_eq!(answer["result"]["stopReason"], "cancelled", "{answer}");
+    mount.fail();
+    unmount(&daemon, Path::new(&folder));
+    assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
+}
+
 /// A mark of a restored transcript that cannot be read now is not a damaged one: it says neither that turns are missing nor
 /// that none are.
 #[tokio::test]

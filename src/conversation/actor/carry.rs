@@ -32,7 +32,7 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
-use crate::conversation::services::chain_text;
+use crate::conversation::services::{Services, chain_text};
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, conversation_error};
 use crate::conversation::work::Begun;
@@ -374,7 +374,6 @@ impl Actor {
 
     /// Looks where the transcript of the open session ends; the answer keeps its place among the writes.
     fn anchor(&mut self, turn_id: TurnId) {
-        let services = Arc::clone(&self.services);
         let record = &self.model.record;
         let open = match &self.model.session {
             Session::Live(live) => Some(&live.upstream_id),
@@ -392,14 +391,18 @@ impl Actor {
         let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
-        let look = tokio::task::spawn_blocking(move || {
-            let earlier = cut.map(|(record, cut)| arrival::arrival(&services, &record, &cut));
-            let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(&services, &agent, &cwd, &id));
+        let looked = self.look_at_transcripts(move |services| {
+            let earlier = cut.map(|(record, cut)| arrival::arrival(services, &record, &cut));
+            let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(services, &agent, &cwd, &id));
             (anchor, earlier)
         });
         self.writes.push_back(Box::pin(async move {
-            // A read that panicked found nothing.
-            let (anchor, earlier) = look.await.unwrap_or_default();
+            let (anchor, earlier) = match looked.await {
+                Ok((anchor, earlier)) => (Ok(anchor), earlier),
+                // A read that panicked found nothing.
+                Err(ConversationError::Lost) => (Ok(None), None),
+                Err(error) => (Err(error), None),
+            };
             Box::new(Input::Anchored {
                 turn_id,
                 anchor,
@@ -408,17 +411,31 @@ impl Actor {
         }));
     }
 
-    fn ascertain(&mut self, job: u64, sent: CutPrompt) {
+    /// Looks at the end of transcripts, in a folder that may not respond.
+    fn look_at_transcripts<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Services) -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, ConversationError>> + Send + 'static {
         let services = Arc::clone(&self.services);
+        let agent = self.model.record.agent.clone();
+        async move {
+            let entry = services.agent(&agent)?;
+            let looking = Arc::clone(&services);
+            let root = entry.transcript_root();
+            services.look_at(root.as_str(), move |_| Ok(look(&looking))).await
+        }
+    }
+
+    fn ascertain(&mut self, job: u64, sent: CutPrompt) {
         let record = self.model.record.clone();
         let dead = self.dead.take();
+        let looked = self.look_at_transcripts(move |services| arrival::arrival(services, &record, &sent));
         self.job = Some(Job::finding(job, async move {
             if let Some(dead) = dead {
                 // A child that it left may still write.
                 dead.stopped().await;
             }
-            let look = tokio::task::spawn_blocking(move || arrival::arrival(&services, &record, &sent));
-            Ok(Found::Ascertained(look.await.unwrap_or(Arrival::Unknown)))
+            Ok(Found::Ascertained(looked.await.unwrap_or(Arrival::Unknown)))
         }));
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
 
 use super::places::{self, Left, Place};
@@ -42,13 +41,6 @@ pub(in crate::conversation) struct EditRequest {
     pub closed: ClosedSessions,
 }
 
-/// A branch before its session is open.
-struct Made {
-    link: NewLink,
-    fidelity: Fidelity,
-    via: BranchedVia,
-}
-
 /// Makes the branch that ends before the turn, and opens it. The conversation stays as it is.
 ///
 /// # Errors
@@ -66,15 +58,8 @@ pub(in crate::conversation) async fn edit(
     });
     let Left { place, dropped } = left.await?;
     let Some(place) = place else {
-        let (opened, link, session) = begin_anew(&services, &request).await?;
-        let edited = Edited {
-            opened,
-            link,
-            fidelity: Fidelity::Full,
-            dropped,
-            via: BranchedVia::Fresh,
-        };
-        return Ok((edited, session));
+        let (edited, session) = begin_anew(&services, &request).await?;
+        return Ok((Edited { dropped, ..edited }, session));
     };
     let as_branch = BranchRequest {
         from: place.end.session.clone(),
@@ -91,7 +76,7 @@ pub(in crate::conversation) async fn edit(
         Ok((branched, made)) => open_branch(&services, &request, branched, made).await,
         Err(error) => Err(error),
     };
-    let (made, opened, session) = match cut {
+    let (edited, session) = match cut {
         Ok(done) => done,
         Err(error) if request.min_fidelity <= Fidelity::Text && is_lasting(&error) => {
             // Told in words is better than not at all, as long as that is said.
@@ -100,21 +85,14 @@ pub(in crate::conversation) async fn edit(
         }
         Err(error) => return Err(error),
     };
-    let edited = Edited {
-        opened,
-        link: made.link,
-        fidelity: made.fidelity,
-        dropped,
-        via: made.via,
-    };
-    Ok((edited, session))
+    Ok((Edited { dropped, ..edited }, session))
 }
 
 /// What becomes the head when there is nothing to keep.
 async fn begin_anew(
     services: &Arc<Services>,
     request: &EditRequest,
-) -> Result<(Opened, NewLink, UpstreamSession), ConversationError> {
+) -> Result<(Edited, UpstreamSession), ConversationError> {
     let mut anew = request.record.clone();
     anew.chain = Chain::default();
     let (mut opened, session) = climb(services, anew, Fidelity::None, &request.closed).await?;
@@ -125,7 +103,14 @@ async fn begin_anew(
         relation: Relation::Fresh,
         ..link
     };
-    Ok((opened, link, session))
+    let edited = Edited {
+        opened,
+        link,
+        fidelity: Fidelity::Full,
+        dropped: 0,
+        via: BranchedVia::Fresh,
+    };
+    Ok((edited, session))
 }
 
 /// Opens a branch, unless the agent holds it open already.
@@ -134,32 +119,31 @@ async fn open_branch(
     request: &EditRequest,
     branched: Branched,
     Resource { session, copy, .. }: Resource,
-) -> Result<(Made, Opened, UpstreamSession), ConversationError> {
+) -> Result<(Edited, UpstreamSession), ConversationError> {
+    let (agent, cwd) = (request.record.agent.clone(), request.record.cwd.clone());
     let link = NewLink {
-        relation: Relation::Carries,
-        from_upstream_id: Some(branched.from),
-        from_checkpoint_id: branched.checkpoint,
-        carried_turns: branched.turns,
         written: branched.via == BranchedVia::Cut,
-        ..edited_link(branched.upstream_id.clone(), &request.record)
+        ..branched.link(agent, cwd, LinkReason::Edited)
     };
-    let made = Made {
-        link: link.clone(),
+    let edited = |opened, link| Edited {
+        opened,
+        link,
         fidelity: branched.fidelity,
+        dropped: 0,
         via: branched.via,
     };
     if let (Some(opened), Some(session)) = (branched.open, session) {
-        return Ok((made, *opened, session));
+        return Ok((edited(*opened, link), session));
     }
     let mut with_branch = request.record.clone();
     // Of this copy of the record nothing is kept but the way to the session.
-    let _not_written = with_branch.chain.append(link, branched.fidelity, now());
+    let _not_written = with_branch.chain.append(link.clone(), branched.fidelity, now());
     let closed = &request.closed;
     let error = match climb(services, with_branch, Fidelity::Partial, closed).await {
-        Ok((opened, mut session)) if opened.upstream_id == made.link.upstream_id => {
+        Ok((opened, mut session)) if opened.upstream_id == link.upstream_id => {
             session.copy = copy;
             let opened = Opened { link: None, ..opened };
-            return Ok((made, opened, session));
+            return Ok((edited(opened, link), session));
         }
         Ok((_, session)) => {
             closed.close(session, false, Duration::ZERO).closed().await;
@@ -168,7 +152,7 @@ async fn open_branch(
         Err(error) => error,
     };
     if let Some(copy) = copy {
-        closed.remove_copy(&made.link.upstream_id, copy).await;
+        closed.remove_copy(&link.upstream_id, copy).await;
     }
     Err(error)
 }
@@ -199,7 +183,7 @@ async fn retell(
     request: &EditRequest,
     place: &Place,
     why: &ConversationError,
-) -> Result<(Made, Opened, UpstreamSession), ()> {
+) -> Result<(Edited, UpstreamSession), ()> {
     let record = &request.record;
     let until = place.end.until.clone();
     let told = blocking(services, entry, &request.progress, move |services, _| {
@@ -215,10 +199,6 @@ async fn retell(
     });
     let preamble = told.await.ok().flatten().ok_or(())?;
     let lease = acquire(services, entry).await.map_err(drop)?;
-    let can_reopen = {
-        let capabilities = lease.initialized().capabilities;
-        capabilities.resume || capabilities.load_session
-    };
     let opened = upstream::open(
         services,
         entry,
@@ -251,29 +231,25 @@ async fn retell(
         relation: Relation::Follows,
         from_upstream_id: Some(place.end.session.clone()),
         from_checkpoint_id: Some(place.end.until.clone()),
-        ..edited_link(answer.upstream_id.clone(), record)
+        ..NewLink::new(
+            answer.upstream_id.clone(),
+            record.agent.clone(),
+            record.cwd.clone(),
+            LinkReason::Edited,
+        )
     };
     let opened = Opened {
-        upstream_id: answer.upstream_id,
-        link: None,
-        cause: None,
-        resumed,
         preamble: Some(preamble.text),
-        loaded: None,
-        can_reopen,
-        modes: answer.modes,
-        config_options: answer.config_options,
+        ..answer.opened(&session, resumed)
     };
-    let made = Made {
+    let edited = Edited {
+        opened,
         link,
         fidelity: Fidelity::Text,
+        dropped: 0,
         via: BranchedVia::Text,
     };
-    Ok((made, opened, session))
-}
-
-fn edited_link(id: UpstreamId, record: &ConversationRecord) -> NewLink {
-    NewLink::new(id, record.agent.clone(), record.cwd.clone(), LinkReason::Edited)
+    Ok((edited, session))
 }
 
 /// Whether an error is permanent, so that the branch cannot be made later either. Temporary errors are no reason to fall

@@ -106,14 +106,8 @@ impl<R> Model<R> {
 
     /// A branch was made.
     pub(super) fn branched(&mut self, branched: Branched, fork: Fork, caller: Caller<R>) {
-        let (id, agent) = (branched.upstream_id.clone(), self.record.agent.clone());
-        let link = NewLink {
-            relation: Relation::Carries,
-            from_upstream_id: Some(branched.from.clone()),
-            from_checkpoint_id: branched.checkpoint.clone(),
-            carried_turns: branched.turns,
-            ..NewLink::new(id, agent, self.cwd_of(&fork), LinkReason::Forked)
-        };
+        let agent = self.record.agent.clone();
+        let link = branched.link(agent, self.cwd_of(&fork), LinkReason::Forked);
         if fork.in_place {
             self.branch_in_place(fork, caller, branched, link);
         } else {
@@ -128,8 +122,8 @@ impl<R> Model<R> {
             Some(_) => self.leave_history("fork"),
             None => Vec::new(),
         };
-        let upstream = vec![link.upstream_id.clone()];
-        let appended = self.record.chain.append(link, branched.fidelity, self.now);
+        let mut ledger = self.append_link(link, branched.fidelity);
+        ledger.events = events;
         self.record.cwd = self.cwd_of(&fork);
         if let Some(title) = &fork.title {
             self.record.title.clone_from(title);
@@ -148,12 +142,6 @@ impl<R> Model<R> {
             fidelity: branched.fidelity,
             via: Some(branched.via),
         };
-        let ledger = Ledger {
-            lineage: appended.entries,
-            upstream,
-            events,
-            ..Ledger::default()
-        };
         let change = branch_change(caller, answer, branched, before);
         self.write_result(OperationKind::Branch(fork), ledger, change);
     }
@@ -168,10 +156,8 @@ impl<R> Model<R> {
 
     fn branch_side_by_side(&mut self, fork: Fork, caller: Caller<R>, branched: Branched, link: NewLink) {
         let mut record = self.sibling(&fork, branched.checkpoint.clone());
-        let upstream = vec![link.upstream_id.clone()];
-        let mut chain = Chain::default();
-        let appended = chain.append(link, branched.fidelity, self.now);
-        record.chain = chain;
+        record.chain = Chain::default();
+        let appended = record.chain.append(link, branched.fidelity, self.now);
         hear_branch(&mut record, &branched);
         let answer = ForkAnswer {
             conversation: view_of_record(&record),
@@ -180,11 +166,7 @@ impl<R> Model<R> {
             via: Some(branched.via),
         };
         let change = branch_change(caller, answer, branched, None);
-        let ledger = Ledger {
-            lineage: appended.entries,
-            upstream,
-            ..Ledger::default()
-        };
+        let ledger = Ledger::of_links(appended.entries, Vec::new());
         self.create(fork, record, ledger, change);
     }
 

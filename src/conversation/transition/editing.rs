@@ -11,7 +11,7 @@ use bridge_protocol::turn::TurnResult;
 use crate::chain::{EarlierHead, NewLink, Undoing};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
-use crate::conversation::edit::{Edit, Edited, link_of};
+use crate::conversation::edit::{Edit, Edited};
 use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
@@ -121,8 +121,8 @@ impl<R> Model<R> {
             turn.resumed = Some(opened.resumed);
             let branch = turn.edit.as_mut().map(|edit| &mut edit.branch);
             if let Some(branch) = branch {
-                *branch = Some(PendingEdit {
-                    link: link_of(link, self.now),
+                *branch = link.into_link(self.now).map(|link| PendingEdit {
+                    link,
                     fidelity,
                     dropped,
                     via,
@@ -155,12 +155,7 @@ impl<R> Model<R> {
         events.extend(edited);
         events.extend(accepted);
         // One write with whatever else comes of what the agent has just said.
-        self.writer.unsaved.append(Ledger {
-            lineage: entries,
-            upstream: vec![branch.link.upstream_id],
-            events,
-            ..Ledger::default()
-        });
+        self.writer.unsaved.append(Ledger::of_links(entries, events));
         self.note_change();
     }
 
@@ -182,11 +177,9 @@ impl<R> Model<R> {
         let Some(branch) = edit.and_then(|edit| edit.branch.take()) else {
             return;
         };
-        self.writer
-            .unsaved
-            .lineage
-            .extend(abandon(&mut self.record, &branch, self.now));
-        self.writer.unsaved.upstream.push(branch.link.upstream_id);
+        let abandoned = abandon(&mut self.record, &branch, self.now);
+        let ledger = Ledger::of_links(abandoned.into_iter().collect(), Vec::new());
+        self.writer.unsaved.append(ledger);
         self.note_change();
     }
 
@@ -262,7 +255,7 @@ impl<R> Model<R> {
     fn take_up_again(&mut self, earlier: EarlierHead, caller: Caller<R>, progress: Arc<Progress>) {
         let EarlierHead { link, dropped } = earlier;
         let mut chain = self.record.chain.clone();
-        let (cwd, held) = (link.cwd.clone(), link.upstream_id.clone());
+        let cwd = link.cwd.clone();
         let appended = chain.append(link, Fidelity::Full, self.now);
         let head = chain.head().filter(|_| !appended.entries.is_empty()).cloned();
         let Some(link) = head else {
@@ -288,11 +281,7 @@ impl<R> Model<R> {
             dropped,
             moved: None,
         }));
-        let ledger = Ledger {
-            lineage: appended.entries,
-            upstream: vec![held],
-            ..Ledger::default()
-        };
+        let ledger = Ledger::of_links(appended.entries, Vec::new());
         let change = CallChange {
             events,
             ..CallChange::new(caller, answer, before)

@@ -26,7 +26,7 @@ impl<R> Model<R> {
     }
 
     /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
-    pub(super) fn anchored(&mut self, turn_id: &TurnId, anchor: Option<Anchor>) {
+    pub(super) fn anchored(&mut self, turn_id: &TurnId, anchor: Result<Option<Anchor>, ConversationError>) {
         let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
         let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
@@ -35,6 +35,16 @@ impl<R> Model<R> {
             // The agent died meanwhile: nothing was written, nothing sent.
             turn.phase = TurnPhase::Waiting;
             return;
+        };
+        let anchor = match anchor {
+            Ok(anchor) => anchor,
+            Err(error) => {
+                turn.phase = TurnPhase::Waiting;
+                return match turn.cancelled {
+                    true => self.drop_turn_unsent(),
+                    false => self.fail_unsent_turn(&error),
+                };
+            }
         };
         if turn.asked.continues
             && let Some(continuation) = &mut self.record.continuation

@@ -125,13 +125,8 @@ impl<R> Model<R> {
             record
         });
         Ledger {
-            upstream: ended
-                .lineage
-                .iter()
-                .map(|entry| entry.upstream_id.clone())
-                .collect(),
-            lineage: ended.lineage,
-            ..Ledger::of_request(request)
+            requests: request.into_iter().collect(),
+            ..Ledger::of_links(ended.lineage, Vec::new())
         }
     }
 }

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::event::Event;
-use bridge_protocol::link::{LinkReason, Relation, RollCause};
+use bridge_protocol::link::{LinkReason, RollCause};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Ledger, RepairedHead, Work};
+use crate::conversation::effect::{Branched, CallChange, Work};
 use crate::conversation::state::{Model, OperationKind};
 use crate::conversation::work::Progress;
 use crate::store::Resting;
@@ -26,7 +25,7 @@ impl<R> Model<R> {
     pub(super) fn repaired(
         &mut self,
         found: Box<CheckAnswer>,
-        made: Option<Box<RepairedHead>>,
+        made: Option<Box<Branched>>,
         caller: Caller<R>,
     ) {
         let answer = Answer::Checked(found);
@@ -42,17 +41,13 @@ impl<R> Model<R> {
             return;
         };
         let before = self.record.clone();
-        let (id, agent) = (made.upstream_id.clone(), self.record.agent.clone());
+        let (agent, cwd) = (self.record.agent.clone(), self.record.cwd.clone());
         let link = NewLink {
-            relation: Relation::Carries,
-            from_upstream_id: Some(made.from.clone()),
-            from_checkpoint_id: made.checkpoint,
             cause: Some(RollCause::Damaged),
-            carried_turns: made.turns,
             written: true,
-            ..NewLink::new(id, agent, self.record.cwd.clone(), LinkReason::Rebuilt)
+            ..made.link(agent, cwd, LinkReason::Rebuilt)
         };
-        let appended = self.record.chain.append(link, made.fidelity, self.now);
+        let ledger = self.append_link(link, made.fidelity);
         if self.record.resting == Resting::Failed {
             // What could not be opened was the other one.
             self.record.resting = match self.record.limit {
@@ -62,18 +57,6 @@ impl<R> Model<R> {
             self.record.failure = None;
         }
         self.touch();
-        let rolled = Event::Rolled {
-            from: Some(made.from),
-            to: made.upstream_id.clone(),
-            cause: RollCause::Damaged,
-            fidelity: made.fidelity,
-        };
-        let ledger = Ledger {
-            lineage: appended.entries,
-            upstream: vec![made.upstream_id],
-            events: vec![rolled],
-            ..Ledger::default()
-        };
         self.write_result(
             OperationKind::Repair,
             ledger,

@@ -129,33 +129,10 @@ impl<R> Model<R> {
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
         }
-        let from = self.record.chain.head().map(|link| link.upstream_id.clone());
-        let ledger = match opened.link.take() {
-            Some(link) => {
-                let mut appended = self.record.chain.append(link, opened.resumed.fidelity, self.now);
-                if let Some(entry) = appended.entries.last_mut() {
-                    entry.attempts = failed_attempts(&opened.resumed);
-                }
-                let held = self.record.chain.head().map(|head| head.upstream_id.clone());
-                let from = from.filter(|from| *from != opened.upstream_id);
-                let rolled = from.zip(opened.cause).map(|(from, cause)| Event::Rolled {
-                    from: Some(from),
-                    to: opened.upstream_id.clone(),
-                    cause,
-                    fidelity: opened.resumed.fidelity,
-                });
-                Ledger {
-                    lineage: appended.entries,
-                    upstream: held.into_iter().collect(),
-                    events: rolled.into_iter().collect(),
-                    ..Ledger::default()
-                }
-            }
+        let mut ledger = match opened.link.take() {
+            Some(link) => self.append_link(link, opened.resumed.fidelity),
             None if opened.resumed.via == Via::Archive => {
-                let mut restored = self.record.chain.note_restored(opened.resumed.fidelity, self.now);
-                if let Some(entry) = &mut restored {
-                    entry.attempts = failed_attempts(&opened.resumed);
-                }
+                let restored = self.record.chain.note_restored(opened.resumed.fidelity, self.now);
                 Ledger {
                     lineage: restored.into_iter().collect(),
                     ..Ledger::default()
@@ -168,6 +145,9 @@ impl<R> Model<R> {
             }
             None => Ledger::default(),
         };
+        if let Some(entry) = ledger.lineage.last_mut() {
+            entry.attempts = failed_attempts(&opened.resumed);
+        }
         // Written with the link, and not once more behind it.
         hear(
             &mut self.record.reported,
@@ -179,6 +159,20 @@ impl<R> Model<R> {
         self.occupy(kind, Caller::none(), Stage::Writing);
         let milestone = Milestone::SessionOpened(Box::new(opened));
         self.write(ledger, milestone);
+    }
+
+    /// Makes a session the head. One that replaces the head for a cause is reported when that is on disk.
+    pub(super) fn append_link(&mut self, link: NewLink, fidelity: Fidelity) -> Ledger {
+        let left = self.record.chain.head().map(|head| head.upstream_id.clone());
+        let left = left.filter(|left| *left != link.upstream_id);
+        let rolled = left.zip(link.cause).map(|(left, cause)| Event::Rolled {
+            from: Some(left),
+            to: link.upstream_id.clone(),
+            cause,
+            fidelity,
+        });
+        let appended = self.record.chain.append(link, fidelity, self.now);
+        Ledger::of_links(appended.entries, rolled.into_iter().collect())
     }
 
     fn head_is_on_disk(&self) -> bool {
@@ -403,11 +397,11 @@ impl<R> Model<R> {
         };
         let (agent, cwd) = (head.agent.clone(), head.cwd.clone());
         let link = NewLink {
-            from_upstream_id: Some(from.clone()),
+            from_upstream_id: Some(from),
             cause: Some(RollCause::Cleared),
             ..NewLink::new(announced.into(), agent, cwd, LinkReason::Rolled)
         };
-        let appended = self.record.chain.append(link, Fidelity::None, self.now);
+        let ledger = self.append_link(link, Fidelity::None);
         if let Some(turn) = &mut self.turn {
             if let Some(pending) = &mut self.record.turn {
                 pending.upstream_id = Some(announced.into());
@@ -418,18 +412,6 @@ impl<R> Model<R> {
             turn.cleared = true;
         }
         self.touch();
-        let event = Event::Rolled {
-            from: Some(from),
-            to: announced.into(),
-            cause: RollCause::Cleared,
-            fidelity: Fidelity::None,
-        };
-        let ledger = Ledger {
-            lineage: appended.entries,
-            upstream: vec![announced.into()],
-            events: vec![event],
-            ..Ledger::default()
-        };
         self.write(ledger, Milestone::Saved);
         self.finish()
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::world::{PendingWrite, World};
 use crate::chain::{NewLink, Undoing, undoing};
 use crate::conversation::edit::Edited;
-use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part, RepairedHead};
+use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, TurnPhase};
 use crate::conversation::transition::{EndedTurn, end_unfinished};
@@ -42,14 +42,14 @@ impl World {
             Fidelity::Full,
             Some((Relation::Carries, Some(from))),
         );
-        copy.cause = Some(cause);
+        copy.link.as_mut().unwrap().cause = Some(cause);
         self.climbed(copy);
     }
 
     /// The climb had to start anew, as was asked for.
     pub(super) fn starts_anew(&mut self, id: &str) {
         let mut fresh = opened(id, Via::Fresh, Fidelity::None, Some((Relation::Fresh, None)));
-        fresh.cause = Some(RollCause::Lost);
+        fresh.link.as_mut().unwrap().cause = Some(RollCause::Lost);
         self.climbed(fresh);
     }
 
@@ -62,7 +62,7 @@ impl World {
             Fidelity::Text,
             Some((Relation::Follows, Some(from))),
         );
-        retold.cause = Some(RollCause::Lost);
+        retold.link.as_mut().unwrap().cause = Some(RollCause::Lost);
         retold.preamble = Some(preamble.to_owned());
         self.climbed(retold);
     }
@@ -176,12 +176,14 @@ impl World {
                 repaired: made.map(UpstreamId::from),
                 ..CheckAnswer::default()
             };
-            let head = made.zip(head).map(|(made, from)| RepairedHead {
+            let head = made.zip(head).map(|(made, from)| Branched {
                 upstream_id: made.into(),
                 from,
                 checkpoint: None,
                 turns: 2,
                 fidelity: Fidelity::Partial,
+                via: BranchedVia::Cut,
+                open: None,
             });
             (Box::new(answer), head.map(Box::new))
         });
@@ -373,7 +375,7 @@ impl World {
     /// The end of the transcript is found, before the prompt of a turn.
     pub(super) fn finds_end(&mut self, turn_id: TurnId) {
         let now = self.tick();
-        let anchor = self.anchor.clone();
+        let anchor = Ok(self.anchor.clone());
         let effects = self.model.apply(
             Input::Anchored {
                 turn_id,
@@ -476,7 +478,6 @@ pub(super) fn opened(
     Opened {
         upstream_id: id.into(),
         link,
-        cause: None,
         resumed: Resumed {
             upstream_id: id.into(),
             via,
