@@ -14,6 +14,7 @@ pub mod paths;
 
 mod files;
 
+pub mod acp;
 pub mod agent;
 pub mod archive;
 pub mod bridge;

@@ -10,8 +10,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::commands::{
-    Context, Filter, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past, set,
-    transcripts,
+    Context, Filter, acp, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past,
+    set, transcripts,
 };
 use super::demo;
 use super::exit::Exit;
@@ -192,6 +192,7 @@ pub(super) enum Command {
     Status,
     Start(lifecycle::Start),
     Stop(lifecycle::Stop),
+    Acp(acp::Acp),
     Demo(demo::Demo),
     Completions(generate::Completions),
     Man(generate::Man),
@@ -207,7 +208,7 @@ impl Command {
     pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome<Exit> {
         let is_text = matches!(
             self,
-            Self::Demo(_) | Self::Completions(_) | Self::Man(_) | Self::Generate(_)
+            Self::Acp(_) | Self::Demo(_) | Self::Completions(_) | Self::Man(_) | Self::Generate(_)
         );
         if is_text && context.output.json {
             let name = context.command.as_deref().unwrap_or_default();
@@ -254,6 +255,7 @@ impl Command {
             Self::Status => look::status(context).await,
             Self::Start(start) => lifecycle::start(context, &start).await,
             Self::Stop(stop) => lifecycle::stop(context, stop).await,
+            Self::Acp(options) => acp::acp(context, options).await,
             Self::Demo(options) => demo::demo(context.output, &options).await,
             Self::Completions(options) => generate::completions(context, &options),
             Self::Man(options) => generate::man(context, &options),
@@ -269,7 +271,10 @@ const GROUPS: [(&str, &str); 6] = [
     ("Find", "ls show history tree checkpoints transcripts adopt"),
     ("Change", "new fork edit undo set mv reset close rm"),
     ("Keep", "archive check export import chain lineage"),
-    ("Set up", "agents doctor status start stop demo completions man"),
+    (
+        "Set up",
+        "agents doctor status start stop acp demo completions man",
+    ),
 ];
 
 /// Whether this is a command that the help lists.

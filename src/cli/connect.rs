@@ -29,6 +29,8 @@ pub(super) struct Daemon {
     /// How it was found.
     reach: Reach,
     socket: PathBuf,
+    /// Its socket for editors, if the lock file names one.
+    acp_socket: Option<PathBuf>,
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
     /// When it was asked last whether it still answers.
@@ -76,6 +78,8 @@ const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 struct LockFile {
     pid: Option<u32>,
     socket: PathBuf,
+    #[serde(rename = "acpSocket")]
+    acp_socket: Option<PathBuf>,
     config: Option<PathBuf>,
 }
 
@@ -151,6 +155,7 @@ impl Reach {
                         client,
                         reach: self.clone(),
                         socket,
+                        acp_socket: lock.as_ref().and_then(|lock| lock.acp_socket.clone()),
                         config: lock.and_then(|lock| lock.config),
                         asked_at: Cell::default(),
                     }));
@@ -231,6 +236,11 @@ impl Reach {
 }
 
 impl Daemon {
+    /// Its socket for editors, if it has one.
+    pub(super) fn acp_socket(&self) -> Option<&Path> {
+        self.acp_socket.as_deref()
+    }
+
     /// Whether it is known to use another configuration file than this one.
     pub(super) fn has_other_config(&self, config: &Path) -> bool {
         self.config.as_deref().is_some_and(|own| own != config)
@@ -529,6 +539,7 @@ mod tests {
             let expected = expected.map(|(pid, socket, config): (_, &str, Option<&str>)| LockFile {
                 pid,
                 socket: socket.into(),
+                acp_socket: None,
                 config: config.map(Into::into),
             });
             fs::write(&file, text).unwrap();

@@ -1,7 +1,7 @@
 //! Starting a daemon in the background, and waiting until it is ready.
 //!
 //! It owns the agreement with the daemon's hidden way of being called: the program's own file with the first argument
-//! `daemon` and `--ready-on-stdin`, its standard input being the write end of a pipe. The daemon writes `ready` there
+//! `daemon`, `--detach` and `--ready-on-stdin`, its standard input being the write end of a pipe. The daemon writes `ready` there
 //! when its sockets listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use clap::{Args, ValueHint};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use super::advice::addressed;
 use super::exit::Exit;
@@ -77,7 +77,7 @@ impl Launch {
     }
 
     fn arguments(&self) -> Vec<OsString> {
-        let hidden = [OsStr::new(DAEMON_ARGUMENT), OsStr::new("--ready-on-stdin")];
+        let hidden = [DAEMON_ARGUMENT, "--detach", "--ready-on-stdin"].map(OsStr::new);
         let arguments = hidden.into_iter().chain(self.options());
         arguments.map(OsStr::to_owned).collect()
     }
@@ -163,25 +163,20 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
 /// # Errors
 /// When it cannot be started, dies at the start, or is not ready within [`START_LIMIT`]; what it said is in the
 /// message.
-pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome<Child> {
+pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome {
     claim(Role::Log, &paths.log)?;
     let log_path = paths.log_file();
     let log = own_file(OpenOptions::new().append(true), &log_path)?;
     let said_before = log.metadata().map_or(0, |metadata| metadata.len());
 
-    let (mut child, ready) = spawn(launch, log)?;
+    let ready = spawn(launch, log).await?;
     let mut received = Vec::new();
     let mut ready = ready.take(READY_LIMIT_BYTES);
     let result = tokio::time::timeout(START_LIMIT, ready.read_to_end(&mut received)).await;
     let problem = match result {
-        Ok(Ok(_)) if received.starts_with(READY) => return Ok(child),
-        Ok(_) => {
-            let ended = child.wait().await;
-            last_words(&log_path, said_before).unwrap_or_else(|| {
-                let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-                Problem::new(Exit::NoDaemon, format!("the daemon died at its start ({status})"))
-            })
-        }
+        Ok(Ok(_)) if received.starts_with(READY) => return Ok(()),
+        Ok(_) => last_words(&log_path, said_before)
+            .unwrap_or_else(|| Problem::new(Exit::NoDaemon, "the daemon died at its start")),
         Err(_) => {
             let seconds = START_LIMIT.as_secs();
             Problem::new(
@@ -216,7 +211,9 @@ fn in_its_place(program: PathBuf) -> PathBuf {
     }
 }
 
-fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
+/// Starts a process that starts the daemon and ends: the daemon is no descendant of this process, which an editor may end with
+/// everything that descends from it.
+async fn spawn(launch: &Launch, log: File) -> Outcome<pipe::Receiver> {
     let program = this_program()?;
     let pipe_failed = |error: io::Error| {
         Problem::new(
@@ -228,7 +225,7 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
     let receiver = pipe::Receiver::from_owned_fd(reader.into()).map_err(pipe_failed)?;
 
     let errors = log.try_clone().map_err(pipe_failed)?;
-    let child = Command::new(&program)
+    let mut starter = Command::new(&program)
         .args(launch.arguments())
         // It outlives this command, and must not keep the folder that this was called in.
         .current_dir("/")
@@ -240,7 +237,9 @@ fn spawn(launch: &Launch, log: File) -> Outcome<(Child, pipe::Receiver)> {
         .stderr(errors)
         .spawn()
         .map_err(|error| Problem::file("start", &program, &error))?;
-    Ok((child, receiver))
+    let ended = starter.wait().await;
+    ended.map_err(|error| Problem::file("start", &program, &error))?;
+    Ok(receiver)
 }
 
 /// What a daemon said before it died.
@@ -308,7 +307,15 @@ mod tests {
         };
         assert_eq!(
             launch.arguments(),
-            ["daemon", "--ready-on-stdin", "--home", "/h", "--socket", "/s"]
+            [
+                "daemon",
+                "--detach",
+                "--ready-on-stdin",
+                "--home",
+                "/h",
+                "--socket",
+                "/s"
+            ]
         );
     }
 

@@ -33,16 +33,22 @@ pub struct Encoded {
     pub conversation: ConversationId,
     /// The JSON text.
     pub text: Arc<str>,
-    /// For an update of a turn: where the agent's own JSON stands in the text.
+    /// For an update: where the agent's own JSON stands in the text.
     update: Option<Range<usize>>,
+    /// Whether that is an update of a turn.
+    is_of_turn: bool,
 }
 
 impl Encoded {
-    /// The agent's update, when the event is one.
+    /// The agent's update, byte for byte, when the event is one.
     #[must_use]
-    pub fn update(&self) -> Option<RawJson> {
-        let range = self.update.clone()?;
-        RawJson::from_text(self.text.get(range)?.to_owned()).ok()
+    pub fn update(&self) -> Option<&str> {
+        self.text.get(self.update.clone()?)
+    }
+
+    fn update_of_turn(&self) -> Option<RawJson> {
+        let update = self.update().filter(|_| self.is_of_turn)?;
+        RawJson::from_text(update.to_owned()).ok()
     }
 }
 
@@ -224,6 +230,7 @@ impl Hub {
                 conversation,
                 text: text.into(),
                 update: None,
+                is_of_turn: false,
             },
             at,
         );
@@ -344,6 +351,7 @@ impl Stream {
                 conversation: self.conversation,
                 text: text.into(),
                 update: None,
+                is_of_turn: false,
             },
             at,
         );
@@ -365,13 +373,13 @@ impl Stream {
         text.push_str(update);
         let end = text.len();
         text.push_str("}}");
-        let update = turn.is_some().then_some(start..end);
         self.publish(
             Encoded {
                 sequence,
                 conversation: self.conversation,
                 text: text.into(),
-                update,
+                update: Some(start..end),
+                is_of_turn: turn.is_some(),
             },
             at,
         );
@@ -436,6 +444,7 @@ impl Stream {
             conversation: self.conversation,
             text: text.into(),
             update: None,
+            is_of_turn: false,
         })
     }
 
@@ -446,7 +455,7 @@ impl Stream {
         (
             self.ring
                 .after(self.turn_start)
-                .filter_map(Encoded::update)
+                .filter_map(Encoded::update_of_turn)
                 .collect(),
             truncated,
         )
@@ -508,5 +517,6 @@ pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, eve
         conversation,
         text: text.into(),
         update: None,
+        is_of_turn: false,
     }
 }

@@ -17,7 +17,7 @@ pub mod recorder;
 mod start;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
@@ -33,11 +33,18 @@ pub use start::run;
 /// The hidden first argument that makes either program the daemon.
 pub const ARGUMENT: &str = "daemon";
 
+/// The hidden option, right behind [`ARGUMENT`], with which the process starts the daemon and ends.
+const DETACH: &str = "--detach";
+
 /// How long a stop waits for threads that still read after everything else is done.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it ends. `arguments` are those after the program's name or after [`ARGUMENT`].
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.next_if(|first| first == DETACH).is_some() {
+        return start_detached(arguments);
+    }
     let named = std::iter::once(OsString::from("sessiond")).chain(arguments);
     let arguments = match Arguments::try_parse_from(named) {
         Ok(arguments) => arguments,
@@ -64,6 +71,19 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts the daemon in a process of its own, which nobody is the parent of once this one has ended.
+fn start_detached(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let started = std::env::current_exe()
+        .and_then(|program| Command::new(program).arg(ARGUMENT).args(arguments).spawn());
+    match started {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(&StartError::Runtime(error));
             ExitCode::FAILURE
         }
     }

@@ -1,9 +1,9 @@
-//! Watches whether the daemon can still be found: its lock file, and the socket for clients.
+//! Watches whether the daemon can still be found: its lock file, and the sockets for clients.
 //!
 //! A socket can disappear while the daemon runs, for example with the runtime folder of a user whose last session
 //! ended. A data folder can be removed. This module owns when to check. It does not know what is done about it.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,31 +26,31 @@ const CHECK_AFTER: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What was moved or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
     /// The lock file. Nobody finds this daemon by its data folder any more, and another may start.
     Lock,
-    /// The socket. Nobody can connect any more.
-    Socket,
+    /// The socket with this path. Nobody can connect there any more.
+    Socket(PathBuf),
 }
 
-/// Watches the daemon's lock file and socket.
+/// Watches the daemon's lock file and sockets.
 pub(super) struct PresenceWatch<'a> {
     lock: &'a DaemonLock,
-    socket: SocketFile,
-    /// Reports events in the socket's folder. `None` if it cannot be watched.
+    sockets: Vec<SocketFile>,
+    /// Reports events in the folder of the first socket. `None` if it cannot be watched.
     watcher: Option<RecommendedWatcher>,
     changed: Arc<Notify>,
     next_check: Instant,
 }
 
 impl<'a> PresenceWatch<'a> {
-    pub(super) fn new(lock: &'a DaemonLock, socket: SocketFile) -> Self {
+    pub(super) fn new(lock: &'a DaemonLock, sockets: Vec<SocketFile>) -> Self {
         let changed = Arc::new(Notify::new());
         Self {
             lock,
-            watcher: watch(socket.path(), &changed),
-            socket,
+            watcher: watch(&sockets, &changed),
+            sockets,
             changed,
             // Also covers what happened before the watch.
             next_check: Instant::now(),
@@ -71,16 +71,21 @@ impl<'a> PresenceWatch<'a> {
             if self.lock.is_astray() {
                 return Lost::Lock;
             }
-            if self.socket.is_astray() {
-                return Lost::Socket;
+            if let Some(socket) = self.sockets.iter().find(|socket| socket.is_astray()) {
+                return Lost::Socket(socket.path().to_owned());
             }
         }
     }
 
-    /// Switches to the daemon's new socket.
+    /// Switches to the daemon's new socket, which has the path of a lost one.
     pub(super) fn replace_socket(&mut self, socket: SocketFile) {
-        self.watcher = watch(socket.path(), &self.changed);
-        self.socket = socket;
+        let path = socket.path().to_owned();
+        // The lost one does not remove the file of the new one.
+        self.sockets.retain(|own| own.path() != path);
+        self.sockets.push(socket);
+        self.watcher = watch(&self.sockets, &self.changed);
+        // Another socket may be lost too.
+        self.next_check = Instant::now();
     }
 
     /// Called if listening on a new socket failed. The old one is reported as lost again after a while. Events in its
@@ -91,9 +96,9 @@ impl<'a> PresenceWatch<'a> {
     }
 }
 
-/// Watches the folder of the socket.
-fn watch(socket: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
-    let folder = socket.parent()?;
+/// Watches the folder of the sockets.
+fn watch(sockets: &[SocketFile], changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let folder = sockets.first()?.path().parent()?;
     let changed = Arc::clone(changed);
     let watching = notify::recommended_watcher(move |_| changed.notify_one()).and_then(|mut watcher| {
         watcher.watch(folder, RecursiveMode::NonRecursive)?;
@@ -113,6 +118,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use std::fs;
+    use std::path::Path;
 
     use super::*;
     use crate::daemon::lock::LockInfo;
@@ -142,10 +148,10 @@ mod tests {
         let (lock, path) = (lock(data.path()), run.path().join("folder/s.sock"));
         let (first, file) = bound(&path);
         let mut listeners = vec![first];
-        let mut presence = PresenceWatch::new(&lock, file);
+        let mut presence = PresenceWatch::new(&lock, vec![file]);
         for _ in 0..2 {
             fs::remove_dir_all(path.parent().unwrap()).unwrap();
-            assert_eq!(presence.wait_until_lost().await, Lost::Socket);
+            assert_eq!(presence.wait_until_lost().await, Lost::Socket(path.clone()));
             let (listener, file) = bound(&path);
             listeners.push(listener);
             presence.replace_socket(file);
@@ -153,7 +159,7 @@ mod tests {
         // Another file in its place counts too.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert_eq!(presence.wait_until_lost().await, Lost::Socket);
+        assert_eq!(presence.wait_until_lost().await, Lost::Socket(path.clone()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -161,7 +167,7 @@ mod tests {
         let (data, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let lock = lock(data.path());
         let (_listener, file) = bound(&run.path().join("s.sock"));
-        let mut presence = PresenceWatch::new(&lock, file);
+        let mut presence = PresenceWatch::new(&lock, vec![file]);
         presence.retry_later();
         let began = Instant::now();
         let lost = tokio::time::timeout(CHECK_EVERY * 3, presence.wait_until_lost()).await;

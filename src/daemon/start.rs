@@ -23,6 +23,7 @@ use super::lock::{DaemonLock, LockInfo};
 use super::presence::{Lost, PresenceWatch};
 use super::ready;
 use super::recorder::{StoreRecorder, spawn_record};
+use crate::acp::Face;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
@@ -80,7 +81,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let info = LockInfo {
         pid: std::process::id(),
         socket: paths.bridge_socket.clone(),
-        acp_socket: None,
+        acp_socket: Some(paths.acp_socket.clone()),
         home: paths.home.clone(),
         config: Some(paths.config_file.clone()),
         started_at: Timestamp::now(),
@@ -182,7 +183,6 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
         None => PrivateSocket::bind(&paths.bridge_socket)?,
     };
-    let PrivateSocket { listener, file } = socket;
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
     let bridge = Bridge {
         registry: Arc::clone(&registry),
@@ -198,19 +198,30 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     };
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
-    let methods = Arc::new(methods(Arc::new(bridge)));
+    let bridge = Arc::new(bridge);
+    let (face, methods) = (Face::new(Arc::clone(&bridge)), Arc::new(methods(bridge)));
     let mut servers = JoinSet::new();
-    servers.spawn(serve(
-        listener,
-        Arc::clone(&methods),
-        limits.clone(),
-        stop_serving.clone(),
-    ));
+    let mut serve_on = |PrivateSocket { listener, file }: PrivateSocket| {
+        let (limits, stop) = (limits.clone(), stop_serving.clone());
+        match file.path() == paths.acp_socket && paths.acp_socket != paths.bridge_socket {
+            true => servers.spawn(serve(listener, face.clone(), limits, stop)),
+            false => servers.spawn(serve(listener, Arc::clone(&methods), limits, stop)),
+        };
+        file
+    };
+    let mut sockets = vec![serve_on(socket)];
+    match PrivateSocket::bind(&paths.acp_socket) {
+        Ok(socket) => sockets.push(serve_on(socket)),
+        // Apps and commands need the other socket only.
+        Err(error) => {
+            tracing::error!(error = chain_text(&error), "cannot listen for editors");
+        }
+    }
     registry.wake_conversations();
     registry.keep_transcripts();
     announce_ready(arguments, &paths);
 
-    let mut presence = PresenceWatch::new(&lock, file);
+    let mut presence = PresenceWatch::new(&lock, sockets);
     let request = loop {
         let lost = tokio::select! {
             _ = terminate.recv() => break StopRequest { grace: None },
@@ -219,20 +230,17 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             () = store.removed() => Lost::Lock,
             lost = presence.wait_until_lost() => lost,
         };
-        if lost == Lost::Lock {
-            tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
-            break StopRequest { grace: None };
-        }
-        match PrivateSocket::bind(&paths.bridge_socket) {
-            Ok(PrivateSocket { listener, file }) => {
-                tracing::warn!(path = %paths.bridge_socket.display(), "the socket was removed; created a new one");
-                presence.replace_socket(file);
-                servers.spawn(serve(
-                    listener,
-                    Arc::clone(&methods),
-                    limits.clone(),
-                    stop_serving.clone(),
-                ));
+        let path = match lost {
+            Lost::Socket(path) => path,
+            Lost::Lock => {
+                tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
+                break StopRequest { grace: None };
+            }
+        };
+        match PrivateSocket::bind(&path) {
+            Ok(socket) => {
+                tracing::warn!(path = %path.display(), "the socket was removed; created a new one");
+                presence.replace_socket(serve_on(socket));
             }
             Err(error) => {
                 tracing::debug!(

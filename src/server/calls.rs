@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::answer::{self, Answer, Outcome};
+use super::connection::{Dialogue, Service};
 use super::envelope::{Call, Entry, Incoming, parse_line, request_id};
 use super::outbox::{Feed, Outbox, PushError};
 use super::socket::SocketLimits;
@@ -49,7 +50,7 @@ pub enum Handler {
 pub type Begin = Box<dyn FnOnce(Feed) -> BoxFuture<'static, Result<(), BridgeError>> + Send>;
 
 /// The calls of one connection that are not answered yet, and its subscriptions.
-pub(super) struct Calls {
+pub struct Calls {
     methods: Arc<Methods>,
     outbox: Outbox,
     limits: Arc<SocketLimits>,
@@ -63,8 +64,16 @@ pub(super) struct Calls {
     subscriptions: HashMap<u64, AbortOnDropHandle<()>>,
 }
 
+impl Service for Arc<Methods> {
+    type Dialogue = Calls;
+
+    fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Calls {
+        Calls::new(Arc::clone(self), outbox, limits)
+    }
+}
+
 impl Calls {
-    pub(super) fn new(methods: Arc<Methods>, outbox: Outbox, limits: Arc<SocketLimits>) -> Self {
+    fn new(methods: Arc<Methods>, outbox: Outbox, limits: Arc<SocketLimits>) -> Self {
         Self {
             methods,
             outbox,
@@ -73,53 +82,6 @@ impl Calls {
             in_flight: 0,
             gate: None,
             subscriptions: HashMap::new(),
-        }
-    }
-
-    /// Whether the next line may be taken.
-    pub(super) fn is_open(&self) -> bool {
-        self.gate.is_none()
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.gate.is_none()
-    }
-
-    /// Drives what is running until one of it is done. Cancel-safe; never ends while idle.
-    pub(super) async fn advance(&mut self) {
-        tokio::select! {
-            Some(requests) = self.running.next() => self.in_flight -= requests,
-            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
-            else => std::future::pending().await,
-        }
-    }
-
-    pub(super) async fn finish(&mut self) {
-        while !self.is_idle() {
-            self.advance().await;
-        }
-    }
-
-    pub(super) fn take_line(&mut self, line: Piece<'_>) {
-        match line {
-            Piece::Line(bytes) => match parse_line(bytes, self.limits.batch_entries) {
-                Ok(Incoming::One(entry)) => {
-                    let call = self.admit(entry, None);
-                    self.begin(1, call);
-                }
-                Ok(Incoming::Batch(entries)) => self.take_batch(entries),
-                Err(error) => self.answer(Some(answer::failure(None, &error))),
-            },
-            Piece::TooLong(found) => {
-                let limit = self.limits.line_bytes;
-                let error = answer::invalid_request(format!(
-                    "the line is longer than the limit of {} (max_line_bytes)",
-                    BinaryBytes(limit as u64)
-                ));
-                let error = error.with("limitBytes", limit);
-                let id = found.id.and_then(request_id);
-                self.answer(Some(answer::failure(id.as_deref(), &error)));
-            }
         }
     }
 
@@ -264,6 +226,47 @@ impl Calls {
     }
 }
 
+impl Dialogue for Calls {
+    fn take_line(&mut self, line: Piece<'_>) {
+        match line {
+            Piece::Line(bytes) => match parse_line(bytes, self.limits.batch_entries) {
+                Ok(Incoming::One(entry)) => {
+                    let call = self.admit(entry, None);
+                    self.begin(1, call);
+                }
+                Ok(Incoming::Batch(entries)) => self.take_batch(entries),
+                Err(error) => self.answer(Some(answer::failure(None, &error))),
+            },
+            Piece::TooLong(found) => {
+                let limit = self.limits.line_bytes;
+                let error = answer::invalid_request(format!(
+                    "the line is longer than the limit of {} (max_line_bytes)",
+                    BinaryBytes(limit as u64)
+                ));
+                let error = error.with("limitBytes", limit);
+                let id = found.id.and_then(request_id);
+                self.answer(Some(answer::failure(id.as_deref(), &error)));
+            }
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.gate.is_none()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.gate.is_none()
+    }
+
+    async fn advance(&mut self) {
+        tokio::select! {
+            Some(requests) = self.running.next() => self.in_flight -= requests,
+            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
+            else => std::future::pending().await,
+        }
+    }
+}
+
 async fn push(outbox: Outbox, answer: Answer) {
     if let Some(text) = answer
         && let Err(error) = outbox.push(&[&text]).await
@@ -273,7 +276,7 @@ async fn push(outbox: Outbox, answer: Answer) {
 }
 
 /// The first poll of a call. The caller must poll the future again if it is pending: only that registers a real waker.
-fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
+pub(crate) fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
     // Unconstrained, because a handler that finds the task's budget used up would stop short of the mailbox, and the
     // order of admission would then rest on how the running calls are polled later.
     let first = pin!(tokio::task::unconstrained(running));

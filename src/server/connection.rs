@@ -1,8 +1,8 @@
 //! One client from its first line to its last answer.
 //!
 //! Owns the connection's calls: they run inside this task, so that everything a client holds is freed the moment it
-//! leaves. Reads one line at a time, has it admitted (see `calls`), and only then reads the next. Nothing here waits for
-//! the client to read: an answer that finds no room waits among the running calls.
+//! leaves. Reads one line at a time, has it admitted (see [`Dialogue`]), and only then reads the next. Nothing here waits for
+//! the client to read: an answer that finds no room waits among the running dialogue.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::calls::{Calls, Methods};
-use super::outbox;
+use super::outbox::{self, Outbox};
 use super::socket::SocketLimits;
 use super::stream::Socket;
 use crate::agent::split::{Piece, Splitter};
@@ -25,13 +24,44 @@ const READ_BYTES: usize = 8 * 1024;
 /// them in milliseconds.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(30);
 
+/// What is spoken on a socket.
+pub trait Service: Clone + Send + 'static {
+    /// One connection.
+    type Dialogue: Dialogue;
+
+    /// Begins a connection.
+    fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Self::Dialogue;
+}
+
+/// One connection's lines, and what of them is not answered yet. Dropping it frees everything that the client holds.
+pub trait Dialogue: Send {
+    /// Takes a line, without waiting.
+    fn take_line(&mut self, line: Piece<'_>);
+
+    /// Whether the next line may be taken.
+    fn is_open(&self) -> bool;
+
+    /// Whether nothing is running.
+    fn is_idle(&self) -> bool;
+
+    /// Drives what is running until one of it is done. Cancel-safe; never ends while idle.
+    fn advance(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Drives a connection until nothing is running.
+async fn finish(dialogue: &mut impl Dialogue) {
+    while !dialogue.is_idle() {
+        dialogue.advance().await;
+    }
+}
+
 /// Serves one client until it leaves or `stop` is cancelled; then what is in flight is answered first.
 ///
 /// How long that may take is the caller's to limit: dropping the future frees everything at once.
 pub(super) async fn run(
     stream: UnixStream,
     id: usize,
-    methods: Arc<Methods>,
+    service: impl Service,
     limits: Arc<SocketLimits>,
     stop: CancellationToken,
 ) {
@@ -45,7 +75,7 @@ pub(super) async fn run(
     let (outbox, writer) = outbox::open(Arc::clone(&socket), limits.outbox);
     let mut writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
     let mut lines = Splitter::new(limits.line_bytes, READ_BYTES);
-    let mut calls = Calls::new(methods, outbox.clone(), limits);
+    let mut dialogue = service.open(outbox.clone(), limits);
 
     let mut stopped = Box::pin(stop.cancelled());
     loop {
@@ -54,9 +84,9 @@ pub(super) async fn run(
             // The peer is gone, or does not speak our language any more.
             _ = &mut writer => return,
             () = &mut stopped => break,
-            () = calls.advance(), if !calls.is_idle() => {}
-            line = next_line(&socket, &mut lines), if calls.is_open() => match line {
-                Ok(Some(line)) => calls.take_line(line),
+            () = dialogue.advance(), if !dialogue.is_idle() => {}
+            line = next_line(&socket, &mut lines), if dialogue.is_open() => match line {
+                Ok(Some(line)) => dialogue.take_line(line),
                 Ok(None) => break,
                 Err(error) => {
                     tracing::debug!(connection = id, %error, "the client is gone");
@@ -72,12 +102,12 @@ pub(super) async fn run(
     tokio::select! {
         biased;
         _ = &mut writer => return,
-        () = calls.finish() => {}
+        () = finish(&mut dialogue) => {}
         watched = socket.closed_by_client() => match watched {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(connection = id, %error, "cannot watch a client that has finished sending; it is kept until it is answered");
-                calls.finish().await;
+                finish(&mut dialogue).await;
             }
         },
     }

@@ -23,7 +23,9 @@ mod subscriber;
 mod tests;
 
 pub use bind::{BindError, PrivateSocket, SocketFile};
+pub(crate) use calls::poll_once;
 pub use calls::{Handler, Methods};
+pub use connection::{Dialogue, Service};
 pub use methods::methods;
 pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
 pub use socket::{SocketLimits, serve};

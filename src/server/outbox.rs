@@ -172,7 +172,7 @@ impl Outbox {
     }
 
     /// Takes nothing more; the writer writes what waits and ends.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.shared.lock().is_closed = true;
         self.shared.work.notify_one();
         self.shared.room.notify_waiters();

@@ -13,8 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
-use super::calls::Methods;
-use super::connection;
+use super::connection::{self, Service};
 use super::outbox::OutboxLimits;
 
 /// The limits of one socket and of each connection to it.
@@ -61,13 +60,13 @@ const ACCEPT_BACKOFF_MS: u64 = 100;
 /// How often refused connections are told in the log: soon enough to be seen, too rarely to fill it.
 const TELL_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
-/// Accepts clients of this user and serves `methods` to them until `stop` is cancelled. Then accepts nobody, lets what is in
+/// Accepts clients of this user and speaks `service` with them until `stop` is cancelled. Then accepts nobody, lets what is in
 /// flight finish within the grace of `limits`, and returns when every connection is closed.
 ///
 /// A client of another user is closed without a word, one too many with the error `busy`.
 pub async fn serve(
     listener: UnixListener,
-    methods: Arc<Methods>,
+    service: impl Service,
     limits: SocketLimits,
     stop: CancellationToken,
 ) {
@@ -116,8 +115,8 @@ pub async fn serve(
             continue;
         }
         accepted_so_far += 1;
-        let (methods, limits, stop) = (Arc::clone(&methods), Arc::clone(&limits), stop.clone());
-        tasks.spawn(connection::run(stream, accepted_so_far, methods, limits, stop));
+        let (service, limits, stop) = (service.clone(), Arc::clone(&limits), stop.clone());
+        tasks.spawn(connection::run(stream, accepted_so_far, service, limits, stop));
     }
     // Nobody waits in the queue of a listener that is not served any more.
     drop(listener);

@@ -2,6 +2,7 @@
 //!
 //! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
 
+pub(super) mod acp;
 pub(super) mod adopt;
 pub(super) mod archive;
 pub(super) mod carry;

@@ -1,0 +1,86 @@
+//! What the editor said that it can do, in `initialize`. Pure.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// An editor. Before `initialize` it can do nothing.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    capabilities: Value,
+}
+
+/// The members of `initialize` that count here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Initialize {
+    #[serde(default)]
+    client_capabilities: Value,
+}
+
+impl From<Initialize> for Client {
+    fn from(initialize: Initialize) -> Self {
+        Self {
+            capabilities: initialize.client_capabilities,
+        }
+    }
+}
+
+impl Client {
+    /// Whether an update of this kind may be sent. Kinds that are not named here need no capability.
+    pub(super) fn takes(&self, kind: &str) -> bool {
+        match kind {
+            "notice" => self.has("/session/notices"),
+            "compaction_update" | "compaction_summary_chunk" => self.has("/session/compaction"),
+            "plan_update" | "plan_removed" => self.has("/plan"),
+            "subagent_update" | "session_message" | "session_message_chunk" => self.has("/subagents"),
+            _ => true,
+        }
+    }
+
+    /// Whether it shows a question of this mode, `form` or `url`.
+    pub(super) fn asks(&self, mode: &str) -> bool {
+        match mode {
+            "form" => self.has("/elicitation/form"),
+            "url" => self.has("/elicitation/url"),
+            _ => false,
+        }
+    }
+
+    fn has(&self, pointer: &str) -> bool {
+        let found = self.capabilities.pointer(pointer);
+        found.is_some_and(|value| !value.is_null() && *value != Value::Bool(false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_advertised_is_sent() {
+        let plain = Client::default();
+        let full = Client::from(Initialize {
+            client_capabilities: json!({
+                "session": {"notices": {}, "compaction": null}, "plan": {}, "elicitation": {"form": {}},
+            }),
+        });
+        let table = [
+            ("agent_message_chunk", true, true),
+            ("a_kind_of_tomorrow", true, true),
+            ("notice", false, true),
+            ("compaction_update", false, false),
+            ("plan_update", false, true),
+            ("subagent_update", false, false),
+        ];
+        for (kind, to_plain, to_full) in table {
+            assert_eq!(
+                (plain.takes(kind), full.takes(kind)),
+                (to_plain, to_full),
+                "{kind}"
+            );
+        }
+        assert!(full.asks("form") && !full.asks("url") && !plain.asks("form"));
+    }
+}

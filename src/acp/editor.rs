@@ -1,0 +1,475 @@
+//! One editor: takes its lines, admits its requests in the order in which they arrive, and answers each.
+//!
+//! Owns the requests that run and the sessions that the editor has open, so that dropping it frees everything but the
+//! conversations, which live on. Knows the methods by name only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::method::{Handle, ListAgents, Respond};
+use bridge_protocol::{
+    AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, UpstreamId, method,
+};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Client, Initialize};
+use super::message::{self, Failure, Reply};
+use super::peer::{Asked, Peer};
+use super::session::Session;
+use crate::agent::envelope::{Envelope, Kind, Malformed};
+use crate::agent::session::PROTOCOL_VERSION;
+use crate::agent::split::Piece;
+use crate::bridge::Bridge;
+use crate::server::{Dialogue, Outbox, Service, SocketLimits, poll_once};
+
+/// The protocol on its socket: one editor for each connection.
+#[derive(Clone)]
+pub struct Face {
+    bridge: Arc<Bridge>,
+}
+
+impl Face {
+    /// The face of this daemon.
+    pub fn new(bridge: Arc<Bridge>) -> Self {
+        Self { bridge }
+    }
+}
+
+impl Service for Face {
+    type Dialogue = Editor;
+
+    fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
+        let connection = Connection {
+            bridge: Arc::clone(&self.bridge),
+            peer: Peer::new(outbox),
+            agent: Mutex::default(),
+            sessions: Mutex::default(),
+        };
+        Editor {
+            connection: Arc::new(connection),
+            requests: Arc::default(),
+            running: FuturesUnordered::new(),
+            limits,
+        }
+    }
+}
+
+/// A connected editor.
+pub struct Editor {
+    connection: Arc<Connection>,
+    /// How the requests that are not answered yet are cancelled, by the bytes of their ids.
+    requests: Arc<Mutex<HashMap<String, Cancel>>>,
+    running: FuturesUnordered<BoxFuture<'static, ()>>,
+    limits: Arc<SocketLimits>,
+}
+
+/// What the editor's requests act on.
+pub(super) struct Connection {
+    pub(super) bridge: Arc<Bridge>,
+    pub(super) peer: Arc<Peer>,
+    /// The agent that the editor asks for.
+    agent: Mutex<Option<AgentName>>,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+}
+
+/// How a request is cancelled.
+enum Cancel {
+    /// A prompt, with its turn: its answer says so.
+    Turn(Arc<Session>),
+    /// Any other: nobody waits for its result any more.
+    Request(CancellationToken),
+}
+
+/// What a request comes to.
+pub(super) struct Done {
+    reply: Reply,
+    /// A session of which everything is held back until the answer is sent.
+    opened: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
+}
+
+impl From<Reply> for Done {
+    fn from(reply: Reply) -> Self {
+        Self { reply, opened: None }
+    }
+}
+
+impl Done {
+    /// The answer that makes a session known to the editor.
+    pub(super) fn opened(reply: Reply, session: Arc<Session>, order: OwnedMutexGuard<()>) -> Self {
+        let opened = Some((session, order));
+        Self { reply, opened }
+    }
+}
+
+/// The member that most methods have.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfSession {
+    session_id: String,
+}
+
+impl Dialogue for Editor {
+    fn take_line(&mut self, line: Piece<'_>) {
+        let bytes = match line {
+            Piece::Line(bytes) => bytes,
+            Piece::TooLong(found) => {
+                let why = "the line is longer than the limit (max_line_bytes)";
+                self.refuse(found.id.as_deref(), Failure::invalid_request(why));
+                return;
+            }
+        };
+        let envelope = match Envelope::scan_bytes(bytes) {
+            Ok(envelope) => envelope,
+            Err(error @ (Malformed::NotAnObject | Malformed::NotAMessage | Malformed::TooDeep)) => {
+                self.refuse(None, Failure::invalid_request(&error.to_string()));
+                return;
+            }
+            Err(error) => {
+                self.refuse(None, Failure::parse(error));
+                return;
+            }
+        };
+        let params = envelope.params().unwrap_or("{}");
+        match (envelope.kind(), envelope.method(), envelope.id()) {
+            (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
+            (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
+            (Kind::Response, _, Some(id)) => {
+                let asked = id.parse().ok().and_then(|id| self.connection.peer.settle(id));
+                if let Some(asked) = asked {
+                    let outcome = envelope.result().map(ToOwned::to_owned);
+                    let connection = Arc::clone(&self.connection);
+                    self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
+                }
+            }
+            _ => self.refuse(None, Failure::invalid_request("neither a request nor a response")),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    async fn advance(&mut self) {
+        if self.running.next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Editor {
+    /// Polls what was admitted once, so that it is sent on in the order of arrival.
+    fn begin(&mut self, mut work: BoxFuture<'static, ()>) {
+        if poll_once(&mut work).is_pending() {
+            self.running.push(work);
+        }
+    }
+
+    fn refuse(&mut self, id: Option<&str>, failure: Failure) {
+        let line = message::answer(id, &Err(failure));
+        let peer = Arc::clone(&self.connection.peer);
+        let refused = async move {
+            // An editor that has left needs no answer.
+            let _gone = peer.outbox.push(&[&line]).await;
+        };
+        self.begin(refused.boxed());
+    }
+
+    fn take_request(&mut self, method: &str, id: &str, params: &str) {
+        let limit = self.limits.requests_in_flight;
+        if self.running.len() >= limit {
+            let why = format!("{limit} requests of this connection are in flight, which is the limit");
+            self.refuse(Some(id), Failure::failed(&why, Value::Null));
+            return;
+        }
+        let stop = CancellationToken::new();
+        let (work, session) = match self.connection.start(method, params) {
+            Ok(started) => started,
+            Err(failure) => {
+                self.refuse(Some(id), failure);
+                return;
+            }
+        };
+        let cancel = match &session {
+            Some(session) if method == "session/prompt" => Cancel::Turn(Arc::clone(session)),
+            _ => Cancel::Request(stop.clone()),
+        };
+        lock(&self.requests).insert(id.to_owned(), cancel);
+        let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
+        let connection = Arc::clone(&self.connection);
+        let answered = async move {
+            let done = tokio::select! {
+                biased;
+                done = work => done,
+                () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
+            };
+            lock(&requests).remove(&id);
+            let Done { reply, opened } = done;
+            let sent = connection
+                .peer
+                .outbox
+                .push(&[&message::answer(Some(&id), &reply)])
+                .await;
+            if let (Some((session, _order)), Ok(())) = (opened, sent) {
+                session.release().await;
+            }
+            if let Some(session) = session {
+                connection.forget_closed(&session);
+            }
+        };
+        self.begin(answered.boxed());
+    }
+
+    fn take_notification(&mut self, method: &str, params: &str) {
+        match method {
+            "session/cancel" => {
+                let Ok(OfSession { session_id }) = message::read(params) else {
+                    return;
+                };
+                let session = lock(&self.connection.sessions).get(&session_id).cloned();
+                if let Some(session) = session {
+                    self.cancel_turn(session);
+                }
+            }
+            "$/cancel_request" => {
+                #[derive(Deserialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Params<'a> {
+                    #[serde(borrow)]
+                    request_id: &'a serde_json::value::RawValue,
+                }
+                let Ok(Params { request_id }) = serde_json::from_str(params) else {
+                    return;
+                };
+                let cancel = lock(&self.requests).remove(request_id.get());
+                match cancel {
+                    Some(Cancel::Turn(session)) => self.cancel_turn(session),
+                    Some(Cancel::Request(stop)) => stop.cancel(),
+                    // It was answered already.
+                    None => {}
+                }
+            }
+            "_sessiond/agent" => {
+                #[derive(Deserialize)]
+                struct Params {
+                    agent: AgentName,
+                }
+                if let Ok(Params { agent }) = message::read(params) {
+                    *lock(&self.connection.agent) = Some(agent);
+                }
+            }
+            // A notification that is not known is ignored, as the protocol asks.
+            _ => {}
+        }
+    }
+
+    fn cancel_turn(&mut self, session: Arc<Session>) {
+        let connection = Arc::clone(&self.connection);
+        self.begin(async move { connection.cancel(&session).await }.boxed());
+    }
+}
+
+type Started = (BoxFuture<'static, Done>, Option<Arc<Session>>);
+
+impl Connection {
+    /// Begins a request. It has done nothing before its first poll.
+    fn start(self: &Arc<Self>, method: &str, params: &str) -> Result<Started, Failure> {
+        let (connection, params) = (Arc::clone(self), params.to_owned());
+        let work = match method {
+            "initialize" => async move { connection.initialize(&params).await.into() }.boxed(),
+            "authenticate" => async move { connection.authenticate(&params).await.into() }.boxed(),
+            "logout" => async move { connection.logout().await.into() }.boxed(),
+            "session/list" => async move { connection.list(&params).await.into() }.boxed(),
+            "session/new" => async move { done(connection.new_session(&params).await) }.boxed(),
+            "session/load"
+            | "session/resume"
+            | "session/fork"
+            | "session/prompt"
+            | "session/close"
+            | "session/delete"
+            | "session/set_mode"
+            | "session/set_model"
+            | "session/set_config_option" => {
+                let OfSession { session_id } = message::read(&params)?;
+                let session = self.session(&session_id);
+                let work = self.start_of_session(method, params, Arc::clone(&session));
+                return Ok((work, Some(session)));
+            }
+            unknown => return Err(Failure::unknown_method(unknown)),
+        };
+        Ok((work, None))
+    }
+
+    fn start_of_session(
+        self: &Arc<Self>,
+        method: &str,
+        params: String,
+        session: Arc<Session>,
+    ) -> BoxFuture<'static, Done> {
+        let connection = Arc::clone(self);
+        match method {
+            "session/load" => async move { done(connection.load(session, &params).await) }.boxed(),
+            "session/resume" => async move { done(connection.resume(session, &params).await) }.boxed(),
+            "session/fork" => async move { done(connection.fork(session, &params).await) }.boxed(),
+            "session/prompt" => async move { connection.prompt(&session, &params).await.into() }.boxed(),
+            "session/close" => async move { connection.close(&session).await.into() }.boxed(),
+            "session/delete" => async move { connection.delete(&session).await.into() }.boxed(),
+            "session/set_mode" => async move { connection.set_mode(&session, &params).await.into() }.boxed(),
+            "session/set_model" => {
+                async move { connection.set_model(&session, &params).await.into() }.boxed()
+            }
+            _ => async move { connection.set_option(&session, &params).await.into() }.boxed(),
+        }
+    }
+
+    /// Carries out a call, as an app's.
+    pub(super) async fn call<M: method::Method>(&self, params: M) -> Result<M::Answer, BridgeError>
+    where
+        Bridge: Handle<M>,
+    {
+        self.bridge.handle(params).await
+    }
+
+    /// The agent that the editor asks for; none for the default.
+    pub(super) fn agent(&self) -> Option<AgentName> {
+        lock(&self.agent).clone()
+    }
+
+    /// The session with this id, whether or not there is such a conversation.
+    pub(super) fn session(&self, name: &str) -> Arc<Session> {
+        let mut sessions = lock(&self.sessions);
+        let session = sessions
+            .entry(name.to_owned())
+            .or_insert_with(|| Session::new(name, Arc::clone(&self.peer)));
+        Arc::clone(session)
+    }
+
+    /// Forgets a session that the editor does not have open, unless another request about it waits.
+    fn forget_closed(&self, session: &Arc<Session>) {
+        /// That of the list, and the caller's.
+        const OWN_REFERENCES: usize = 2;
+        let mut sessions = lock(&self.sessions);
+        if session.conversation().is_none() && Arc::strong_count(session) <= OWN_REFERENCES {
+            sessions.remove(&session.name);
+        }
+    }
+
+    /// The conversation that the editor means. A transcript that was made elsewhere becomes one.
+    pub(super) async fn find(&self, name: &str) -> Result<ConversationId, Failure> {
+        match self.bridge.conversation(&ConversationRef::new(name)) {
+            Ok(id) => return Ok(id),
+            Err(error) if error.kind == ErrorKind::NotFound && !is_deleted(&error) => {}
+            Err(error) => return Err(unknown(name, error)),
+        }
+        let adopt = method::Adopt {
+            upstream_id: UpstreamId::new(name),
+            ..method::Adopt::default()
+        };
+        match self.call(adopt).await {
+            Ok(adopted) => Ok(adopted.conversation.id),
+            Err(error) => Err(unknown(name, error)),
+        }
+    }
+
+    /// The conversation of a session, which is opened first if the editor did not open it.
+    pub(super) async fn attached(&self, session: &Arc<Session>) -> Result<ConversationId, Failure> {
+        if let Some(id) = session.conversation() {
+            return Ok(id);
+        }
+        let id = self.find(&session.name).await?;
+        session.attach(&self.bridge, id).await?;
+        Ok(id)
+    }
+
+    async fn initialize(&self, params: &str) -> Reply {
+        let initialize: Initialize = message::read(params)?;
+        self.peer.initialized(Client::from(initialize));
+        let agents = self.call(ListAgents::default()).await?.agents;
+        let wanted = self.agent();
+        let is_wanted = |name: &AgentName, default| match &wanted {
+            Some(wanted) => name == wanted,
+            None => default,
+        };
+        let agent = agents.iter().find(|agent| is_wanted(&agent.name, agent.default));
+        let told: Value = agent
+            .and_then(|agent| agent.capabilities.as_ref()?.read().ok())
+            .unwrap_or_default();
+        // What an agent can do is known once it runs, which no editor waits for; these are the common ones.
+        let known = |name: &str, usual: Value| match &told[name] {
+            Value::Null => usual,
+            known => known.clone(),
+        };
+        message::result(&json!({
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentCapabilities": {
+                "loadSession": true,
+                "promptCapabilities": known("promptCapabilities", json!({"image": true, "audio": false, "embeddedContext": true})),
+                "mcpCapabilities": known("mcpCapabilities", json!({"http": true, "sse": true})),
+                "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
+                "_meta": {"sessiond": {"version": env!("CARGO_PKG_VERSION")}},
+            },
+            "authMethods": [],
+            "agentInfo": {
+                "name": "sessiond",
+                "title": "session-bridge",
+                "version": env!("CARGO_PKG_VERSION"),
+            },
+        }))
+    }
+
+    /// The editor has answered a question of the agent; without a result it cannot.
+    async fn answered(&self, asked: Asked, result: Option<&str>) {
+        if let Some(session) = asked.session.upgrade() {
+            session.answered(&asked.id);
+        }
+        let respond = |outcome| Respond {
+            conversation_id: asked.conversation.into(),
+            interrupt_id: asked.id.clone(),
+            outcome,
+            by: Some("editor".to_owned()),
+            ..Respond::default()
+        };
+        let refused = match self.call(respond(asked.outcome(result))).await {
+            Err(error) if error.kind == ErrorKind::InvalidParams => {
+                self.call(respond(asked.cancelled())).await.err()
+            }
+            other => other.err(),
+        };
+        if let Some(error) = refused {
+            tracing::debug!(%error, "an editor's answer to a question was not taken");
+        }
+    }
+}
+
+fn done(outcome: Result<Done, Failure>) -> Done {
+    outcome.unwrap_or_else(|failure| Done::from(Err(failure)))
+}
+
+/// Whether it says that the conversation was deleted.
+pub(super) fn is_deleted(error: &BridgeError) -> bool {
+    error.details.contains_key("deletedAt")
+}
+
+/// The error of an id that leads to no conversation; any other error as it is.
+fn unknown(name: &str, error: BridgeError) -> Failure {
+    match error.kind {
+        ErrorKind::NotFound | ErrorKind::Ambiguous | ErrorKind::InvalidParams => {
+            Failure::unknown_session(name)
+        }
+        _ => error.into(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that runs under these locks can leave them half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,29 @@
+//! The daemon as an agent of the Agent Client Protocol: what an editor talks to in place of an agent.
+//!
+//! One connection is one editor. Its sessions are conversations: `session/new` answers with a conversation's id, and everything
+//! about a session uses the id that the editor used. This room owns how the protocol's version 1 is spoken to an editor:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `editor` | takes the editor's lines, admits its requests in order and answers them |
+//! | `opening` | new, load, resume, fork, list, close and delete |
+//! | `prompting` | prompts, cancellations and what is said of a turn that failed |
+//! | `settings` | modes, options and models; signing in and out |
+//! | `session` | one session of the editor: passes the conversation's events on as updates |
+//! | `peer` | the way to the editor, and its answers to the agent's questions |
+//! | `client` | what the editor said that it can do |
+//! | `message` | the text of messages, and errors in the protocol's codes |
+//!
+//! Content passes as raw JSON: only the id of the session is replaced. The room decides nothing about a conversation; it calls
+//! `bridge` as the daemon's own protocol does.
+
+mod client;
+mod editor;
+mod message;
+mod opening;
+mod peer;
+mod prompting;
+mod session;
+mod settings;
+
+pub use editor::Face;

@@ -1,0 +1,444 @@
+//! Sessions: new, load, resume, fork, list, close and delete.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::history::{GapKind, HistoryForm, HistoryPage};
+use bridge_protocol::method::{
+    Cancel, Delete, Fork, GetConversation, History, ListConversations, ListTranscripts, NewConversation,
+    Resume, Update,
+};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::transcript::Transcript;
+use bridge_protocol::{AgentName, BridgeError, ConversationId, ConversationRef, Cursor, time};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::OwnedMutexGuard;
+
+use super::editor::{Connection, Done, is_deleted};
+use super::message::{self, Failure, Reply};
+use super::session::{Session, Snapshot, chunks_of, kind_of, lost};
+
+/// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
+const COMMANDS_WAIT: Duration = Duration::from_millis(500);
+
+/// How long a load waits for the newest turn, which agents write up to a tenth of a second after its end.
+const NEWEST_TURN_WAIT: Duration = Duration::from_secs(1);
+const NEWEST_TURN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Messages on one page of a history that is replayed.
+const HISTORY_PAGE: u32 = 1_000;
+
+/// The parameters of new, load, resume and fork.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Opening {
+    cwd: String,
+    #[serde(default)]
+    mcp_servers: Option<Vec<RawJson>>,
+    #[serde(default)]
+    additional_directories: Option<Vec<String>>,
+    #[serde(default, rename = "_meta")]
+    meta: Option<Meta>,
+}
+
+#[derive(Default, Deserialize)]
+struct Meta {
+    #[serde(default)]
+    sessiond: Extras,
+}
+
+/// What a client that knows this daemon may ask for.
+#[derive(Default, Deserialize)]
+struct Extras {
+    agent: Option<AgentName>,
+    #[serde(default)]
+    namespace: String,
+    at: Option<String>,
+}
+
+/// What opens a session answers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Opened<'a> {
+    session_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modes: Option<&'a RawJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_options: Option<&'a RawJson>,
+}
+
+/// A session in a list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    session_id: String,
+    cwd: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    updated_at: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    sessions: Vec<Listed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// The lists that `session/list` consists of, as its cursors begin.
+const OF_CONVERSATIONS: &str = "c";
+const OF_TRANSCRIPTS: &str = "t";
+
+impl Opening {
+    fn read(params: &str) -> Result<Self, Failure> {
+        let opening: Self = message::read(params)?;
+        match opening.cwd.starts_with('/') {
+            true => Ok(opening),
+            false => Err(Failure::invalid_params("cwd must be an absolute path")),
+        }
+    }
+
+    fn settings(&mut self) -> Settings {
+        let given = |list: Option<Vec<_>>| list.filter(|list| !list.is_empty());
+        Settings {
+            mcp_servers: given(self.mcp_servers.take()),
+            additional_directories: self.additional_directories.take().filter(|list| !list.is_empty()),
+            ..Settings::default()
+        }
+    }
+}
+
+impl Connection {
+    pub(super) async fn new_session(&self, params: &str) -> Result<Done, Failure> {
+        let mut opening = Opening::read(params)?;
+        let extras = opening.meta.take().unwrap_or_default().sessiond;
+        let new = NewConversation {
+            agent: extras.agent.or_else(|| self.agent()),
+            cwd: opening.cwd.clone(),
+            namespace: extras.namespace,
+            open: true,
+            settings: opening.settings(),
+            ..NewConversation::default()
+        };
+        let made = match self.call(new).await {
+            Ok(answer) => answer.conversation,
+            Err(error) => {
+                // The editor was not told of a conversation whose session did not open.
+                if let Some(id) = error.detail("conversationId").as_str() {
+                    self.delete_conversation(id.into()).await?;
+                }
+                return Err(match Failure::from(error) {
+                    // Not the session, but the agent.
+                    failure if failure.is_not_found() => Failure::invalid_params(failure.message()),
+                    failure => failure,
+                });
+            }
+        };
+        let session = self.session(&made.id.to_string());
+        self.open(session, made.id).await
+    }
+
+    pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Done, Failure> {
+        let order = Arc::clone(&session.order).lock_owned().await;
+        let mut opening = Opening::read(params)?;
+        let id = self.find(&session.name).await?;
+        let reopened = self.reopen(id, opening.settings()).await?;
+        let snapshot = session.attach(&self.bridge, id).await?;
+        self.replay(&session, &snapshot).await?;
+        if let Some(words) = reopened {
+            session.replay(&message::text_chunk(&words)).await;
+        }
+        session.hold_commands(snapshot.info.commands.clone());
+        if snapshot.conversation.live {
+            let reported = session.commands_reported.notified();
+            tokio::pin!(reported);
+            reported.as_mut().enable();
+            if session.commands().is_none() {
+                // An agent without commands reports none.
+                let _none = tokio::time::timeout(COMMANDS_WAIT, reported).await;
+            }
+        }
+        session.drop_held_commands();
+        if let Some(commands) = session.commands() {
+            session.replay(&message::commands(&commands)).await;
+        }
+        Ok(opened(session, order, &snapshot))
+    }
+
+    pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Done, Failure> {
+        let order = Arc::clone(&session.order).lock_owned().await;
+        let mut opening = Opening::read(params)?;
+        let id = self.find(&session.name).await?;
+        let reopened = self.reopen(id, opening.settings()).await?;
+        let done = self.open_in_order(Arc::clone(&session), order, id).await?;
+        if let Some(words) = reopened {
+            session.say(&words);
+        }
+        Ok(done)
+    }
+
+    pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Done, Failure> {
+        let _order = source.order.lock().await;
+        let mut opening = Opening::read(params)?;
+        let fork = Fork {
+            conversation_id: self.find(&source.name).await?.into(),
+            at: opening.meta.take().unwrap_or_default().sessiond.at,
+            cwd: Some(opening.cwd.clone()),
+            ..Fork::default()
+        };
+        let branch = self.call(fork).await?.conversation.id;
+        self.reopen(branch, opening.settings()).await?;
+        self.open(self.session(&branch.to_string()), branch).await
+    }
+
+    pub(super) async fn list(&self, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        struct Params {
+            #[serde(default)]
+            cwd: Option<String>,
+            #[serde(default)]
+            cursor: Option<String>,
+        }
+        let Params { cwd, cursor } = message::read(params)?;
+        let (list, mut cursor) = match cursor.as_deref().map(|cursor| cursor.split_at_checked(1)) {
+            None => (OF_CONVERSATIONS, None),
+            Some(Some((list @ (OF_CONVERSATIONS | OF_TRANSCRIPTS), cursor))) => {
+                (list, Some(Cursor::new(cursor)))
+            }
+            Some(_) => return Err(Failure::invalid_params("the cursor is not one of session/list")),
+        };
+        let mut sessions = Vec::new();
+        if list == OF_CONVERSATIONS {
+            let page = ListConversations {
+                agent: self.agent(),
+                cwd: cwd.clone(),
+                cursor: cursor.take(),
+                ..ListConversations::default()
+            };
+            let page = self.call(page).await?;
+            sessions.extend(page.conversations.into_iter().map(listed));
+            if let Some(next) = page.next_cursor {
+                let next_cursor = Some(format!("{OF_CONVERSATIONS}{next}"));
+                return message::result(&Page {
+                    sessions,
+                    next_cursor,
+                });
+            }
+        }
+        let page = ListTranscripts {
+            agent: self.agent(),
+            cwd,
+            cursor,
+            ..ListTranscripts::default()
+        };
+        let page = self.call(page).await?;
+        // Those of conversations are listed as such, and those of deleted ones are not listed.
+        let is_other = |transcript: &Transcript| {
+            let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
+            owner.is_err_and(|error| !is_deleted(&error))
+        };
+        let others = page.transcripts.into_iter().filter(is_other);
+        sessions.extend(others.map(|transcript| Listed {
+            session_id: transcript.upstream_id.to_string(),
+            cwd: transcript.cwd,
+            title: Some(transcript.title).filter(|title| !title.is_empty()),
+            updated_at: time::text(transcript.updated_at),
+        }));
+        let next_cursor = page.next_cursor.map(|next| format!("{OF_TRANSCRIPTS}{next}"));
+        message::result(&Page {
+            sessions,
+            next_cursor,
+        })
+    }
+
+    /// Detaches the editor. Its running turn is cancelled, as the protocol says; the conversation lives on.
+    pub(super) async fn close(&self, session: &Session) -> Reply {
+        let _order = session.order.lock().await;
+        if let (Some(id), true) = (session.conversation(), session.is_prompting()) {
+            self.cancel_all(id.into()).await?;
+        }
+        session.detach();
+        Ok("{}".to_owned())
+    }
+
+    pub(super) async fn delete(&self, session: &Session) -> Reply {
+        let _order = session.order.lock().await;
+        let found = match session.conversation() {
+            Some(id) => Ok(id),
+            None => self.find(&session.name).await,
+        };
+        match found {
+            Ok(id) => self.delete_conversation(id.into()).await?,
+            Err(failure) if failure.is_not_found() => {}
+            Err(failure) => return Err(failure),
+        }
+        session.detach();
+        Ok("{}".to_owned())
+    }
+
+    async fn delete_conversation(&self, id: ConversationRef) -> Result<(), Failure> {
+        self.cancel_all(id.clone()).await?;
+        match self.call(Delete::of(id)).await.map_err(Failure::from) {
+            Err(failure) if !failure.is_not_found() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Cancels the running turn and those that wait. Answered when they have ended.
+    async fn cancel_all(&self, id: ConversationRef) -> Result<(), Failure> {
+        let cancel = Cancel {
+            queued: true,
+            ..Cancel::of(id)
+        };
+        match self.call(cancel).await.map_err(Failure::from) {
+            Err(failure) if !failure.is_not_found() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the conversation's session in its agent, with these settings if it was closed. Gives what that lost, in words.
+    ///
+    /// # Errors
+    /// Only that nobody is signed in. A session that cannot be opened now can be read, and its next prompt tries again.
+    async fn reopen(&self, id: ConversationId, settings: Settings) -> Result<Option<String>, Failure> {
+        let reopened = async {
+            let is_live = self.call(GetConversation::of(id)).await?.conversation.live;
+            if !is_live && settings != Settings::default() {
+                let update = Update {
+                    settings,
+                    ..Update::of(id)
+                };
+                self.call(update).await?;
+            }
+            Ok::<_, BridgeError>(self.call(Resume::of(id)).await?.resumed)
+        };
+        match reopened.await.map_err(Failure::from) {
+            Ok(resumed) => Ok(lost(&resumed)),
+            Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
+            Err(failure) => {
+                tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Opens a session that the editor learns of by the answer.
+    async fn open(&self, session: Arc<Session>, id: ConversationId) -> Result<Done, Failure> {
+        let order = Arc::clone(&session.order).lock_owned().await;
+        self.open_in_order(session, order, id).await
+    }
+
+    async fn open_in_order(
+        &self,
+        session: Arc<Session>,
+        order: OwnedMutexGuard<()>,
+        id: ConversationId,
+    ) -> Result<Done, Failure> {
+        let snapshot = session.attach(&self.bridge, id).await?;
+        session.hold_commands(snapshot.info.commands.clone());
+        Ok(opened(session, order, &snapshot))
+    }
+
+    /// Sends the history, and what the running turn has said so far.
+    async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<(), Failure> {
+        let mut replayed = Vec::new();
+        let mut cursor = None;
+        loop {
+            let page = self.history_page(&snapshot.conversation, cursor.take()).await;
+            let page = match page.map_err(Failure::from) {
+                Ok(page) => page,
+                Err(failure) if failure.is_not_found() => return Err(failure),
+                Err(failure) => {
+                    let words = format!("The history cannot be shown: {}", failure.message());
+                    replayed.push(message::text_chunk(&words));
+                    break;
+                }
+            };
+            for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
+                replayed.push(message::text_chunk(&gap.detail));
+            }
+            let updates = page.updates.into_iter().flatten();
+            replayed.extend(updates.map(|update| update.update.get().to_owned()));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if let Some(running) = snapshot.running.as_ref().filter(|running| !running.truncated) {
+            // What of the turn is in the transcript already is among its updates, and more of it.
+            let prompt: Vec<String> = chunks_of(&running.prompt).collect();
+            if let Some(begin) = begin_of_turn(&replayed, &prompt) {
+                replayed.truncate(begin);
+            }
+            replayed.extend(prompt);
+            replayed.extend(running.updates.iter().map(|update| update.get().to_owned()));
+        }
+        for update in &replayed {
+            session.replay(update).await;
+        }
+        Ok(())
+    }
+
+    /// A page of the history. The last one is read again while the newest turn is not written yet.
+    async fn history_page(
+        &self,
+        conversation: &Conversation,
+        cursor: Option<Cursor>,
+    ) -> Result<HistoryPage, BridgeError> {
+        let deadline = tokio::time::Instant::now() + NEWEST_TURN_WAIT;
+        loop {
+            let history = History {
+                cursor: cursor.clone(),
+                limit: Some(HISTORY_PAGE),
+                r#as: HistoryForm::Updates,
+                ..History::of(conversation.id)
+            };
+            let page = self.call(history).await?;
+            let is_behind = page.gaps.iter().any(|gap| gap.kind == GapKind::Behind);
+            if !is_behind || tokio::time::Instant::now() >= deadline {
+                return Ok(page);
+            }
+            tokio::time::sleep(NEWEST_TURN_PAUSE).await;
+        }
+    }
+}
+
+fn opened(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot) -> Done {
+    let reply = message::result(&Opened {
+        session_id: &session.name,
+        modes: snapshot.info.modes.as_ref(),
+        config_options: snapshot.info.config_options.as_ref(),
+    });
+    Done::opened(reply, session, order)
+}
+
+fn listed(conversation: Conversation) -> Listed {
+    Listed {
+        session_id: conversation.id.to_string(),
+        cwd: conversation.cwd,
+        title: Some(conversation.title).filter(|title| !title.is_empty()),
+        updated_at: time::text(conversation.updated_at),
+    }
+}
+
+/// Whether a gap is something that the user may miss.
+fn is_loss(kind: GapKind) -> bool {
+    matches!(kind, GapKind::Missing | GapKind::Unreadable | GapKind::Broken)
+}
+
+/// Where the newest turn begins, if it has this prompt.
+fn begin_of_turn(replayed: &[String], prompt: &[String]) -> Option<usize> {
+    let text = |update: &String| -> Option<String> {
+        let update: Value = serde_json::from_str(update).ok()?;
+        update["content"]["text"].as_str().map(str::to_owned)
+    };
+    let first = text(prompt.first()?)?;
+    let is_prompt = |update: &String| kind_of(update) == "user_message_chunk";
+    let last = replayed.iter().rposition(is_prompt)?;
+    let begin = replayed[..last].iter().rposition(|update| !is_prompt(update));
+    let begin = begin.map_or(0, |before| before + 1);
+    (text(replayed.get(begin)?)? == first).then_some(begin)
+}

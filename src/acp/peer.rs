@@ -1,0 +1,117 @@
+//! The way to the editor, and its answers to the agent's questions.
+//!
+//! Owns the ids of the requests that are sent to the editor, and who waits for their answers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{Interrupt, InterruptKind};
+use bridge_protocol::{ConversationId, InterruptId};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::client::Client;
+use super::session::Session;
+use crate::server::Outbox;
+
+/// The editor.
+pub(super) struct Peer {
+    /// Its lines, in order.
+    pub(super) outbox: Outbox,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    client: Client,
+    /// The id of the last request that was sent.
+    last_id: u64,
+    asked: HashMap<u64, Asked>,
+}
+
+/// A question that the editor was asked.
+pub(super) struct Asked {
+    /// The session that it is about.
+    pub(super) session: Weak<Session>,
+    /// Its conversation.
+    pub(super) conversation: ConversationId,
+    /// The question.
+    pub(super) id: InterruptId,
+    kind: InterruptKind,
+}
+
+impl Peer {
+    pub(super) fn new(outbox: Outbox) -> Arc<Self> {
+        Arc::new(Self {
+            outbox,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether the editor takes updates of this kind.
+    pub(super) fn takes(&self, kind: &str) -> bool {
+        self.lock().client.takes(kind)
+    }
+
+    /// Whether the editor shows questions of this mode.
+    pub(super) fn asks(&self, mode: &str) -> bool {
+        self.lock().client.asks(mode)
+    }
+
+    /// Notes what the editor can do.
+    pub(super) fn initialized(&self, client: Client) {
+        self.lock().client = client;
+    }
+
+    /// Registers a question, and gives the id of its request.
+    pub(super) fn ask(&self, session: Weak<Session>, conversation: ConversationId, asked: &Interrupt) -> u64 {
+        let mut state = self.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        let asked = Asked {
+            session,
+            conversation,
+            id: asked.id.clone(),
+            kind: asked.kind,
+        };
+        state.asked.insert(id, asked);
+        id
+    }
+
+    /// The question whose request has this id, which is settled from now on.
+    pub(super) fn settle(&self, id: u64) -> Option<Asked> {
+        self.lock().asked.remove(&id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    /// The outcome that an answer means. An editor that cannot answer has not chosen anything.
+    pub(super) fn outcome(&self, result: Option<&str>) -> RawJson {
+        #[derive(Deserialize)]
+        struct Permission {
+            outcome: RawJson,
+        }
+        let result = result.and_then(|text| RawJson::from_text(text.to_owned()).ok());
+        let given = match self.kind {
+            InterruptKind::Permission => result
+                .and_then(|result| result.read().ok())
+                .map(|Permission { outcome }| outcome),
+            _ => result,
+        };
+        given.unwrap_or_else(|| self.cancelled())
+    }
+
+    /// The outcome if nobody chooses.
+    pub(super) fn cancelled(&self) -> RawJson {
+        RawJson::from(match self.kind {
+            InterruptKind::Permission => json!({"outcome": "cancelled"}),
+            _ => json!({"action": "cancel"}),
+        })
+    }
+}

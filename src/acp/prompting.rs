@@ -1,0 +1,123 @@
+//! Prompts and cancellations, and what is said of a turn that failed.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bridge_protocol::conversation::OnBusy;
+use bridge_protocol::method::{Cancel, Prompt};
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use bridge_protocol::{BridgeError, ConversationId, ErrorKind, time};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::editor::Connection;
+use super::message::{self, Failure, Reply};
+use super::session::Session;
+
+#[derive(Deserialize)]
+struct Params {
+    prompt: PromptContent,
+}
+
+impl Connection {
+    /// Sends a prompt; one that comes while a turn runs waits for its end.
+    pub(super) async fn prompt(&self, session: &Arc<Session>, params: &str) -> Reply {
+        let order = session.order.lock().await;
+        let Params { prompt } = message::read(params)?;
+        let id = self.attached(session).await?;
+        session.release().await;
+        session.prompt_begins(prompt.clone());
+        let call = Prompt {
+            prompt: prompt.clone(),
+            on_busy: OnBusy::Queue,
+            ..Prompt::of(id)
+        };
+        // In the conversation's mailbox after the first poll, and what comes next about the session behind it.
+        let mut turn = pin!(self.call(call));
+        let first = futures_util::poll!(&mut turn);
+        drop(order);
+        let ended = match first {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => turn.await,
+        };
+        session.prompt_ended(&prompt);
+        match ended {
+            Ok(turn) => answer(session, id, &turn),
+            Err(error) => refused(session, id, error),
+        }
+    }
+
+    /// Cancels the session's turns, the waiting ones too.
+    pub(super) async fn cancel(&self, session: &Session) {
+        let order = session.order.lock().await;
+        let Some(id) = session.conversation() else { return };
+        let cancel = Cancel {
+            queued: true,
+            ..Cancel::of(id)
+        };
+        let mut cancelled = pin!(self.call(cancel));
+        let first = futures_util::poll!(&mut cancelled);
+        drop(order);
+        let cancelled = match first {
+            Poll::Ready(cancelled) => cancelled,
+            Poll::Pending => cancelled.await,
+        };
+        if let Err(error) = cancelled {
+            tracing::debug!(%error, conversation = %id, "an editor's turn could not be cancelled");
+        }
+    }
+}
+
+/// The answer to a prompt whose turn ended.
+fn answer(session: &Session, id: ConversationId, turn: &TurnResult) -> Reply {
+    let stop_reason = match (&turn.stop_reason, &turn.failure) {
+        (StopReason::Failed, Some(failure)) => match failure.kind {
+            FailureKind::RateLimited => {
+                session.say(&limit_words(id, &failure.message, failure.resets_at));
+                &StopReason::EndTurn
+            }
+            FailureKind::AuthRequired => return Err(Failure::auth_required(&failure.message)),
+            kind => {
+                let data = json!({ "kind": kind, "retryable": failure.retryable });
+                return Err(Failure::failed(&failure.message, data));
+            }
+        },
+        (StopReason::Failed, None) => return Err(Failure::failed("the turn failed", Value::Null)),
+        (reason, _) => reason,
+    };
+    let mut extras = json!({ "turnId": turn.turn_id });
+    if let Some(resumed) = &turn.resumed {
+        extras["resumed"] = serde_json::to_value(resumed).unwrap_or_default();
+    }
+    let mut result = json!({ "stopReason": stop_reason, "_meta": { "sessiond": extras } });
+    if let Some(usage) = &turn.usage {
+        result["usage"] = usage.read().unwrap_or_default();
+    }
+    message::result(&result)
+}
+
+/// The answer to a prompt that did not reach the agent.
+fn refused(session: &Session, id: ConversationId, error: BridgeError) -> Reply {
+    if error.kind != ErrorKind::Limited {
+        return Err(error.into());
+    }
+    let resets_at = error.detail("resetsAt");
+    let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());
+    session.say(&limit_words(id, &error.message, resets_at));
+    message::result(&json!({ "stopReason": StopReason::EndTurn }))
+}
+
+/// What is said in place of an answer at a usage limit.
+fn limit_words(id: ConversationId, message: &str, resets_at: Option<Timestamp>) -> String {
+    let until = match resets_at {
+        Some(at) => format!("The limit ends at {}.", time::text(at)),
+        None => "The agent did not report when the limit ends.".to_owned(),
+    };
+    format!(
+        "The agent's usage limit is reached: {message}\n\n{until} To continue this turn then without waiting for it, run in a \
+         terminal: sessionctl continue {id} --at-reset"
+    )
+}

@@ -1,0 +1,551 @@
+//! One session of an editor: passes the events of its conversation on as updates and questions.
+//!
+//! Owns what may be sent about the session and when: nothing before the answer that makes it known to the editor, and nothing
+//! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
+//! without waiting.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
+use bridge_protocol::event::{Event, EventEnvelope};
+use bridge_protocol::link::{Fidelity, Resumed};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
+use bridge_protocol::{BridgeError, ConversationId, ErrorKind, InterruptId};
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+
+use super::message;
+use super::peer::Peer;
+use crate::bridge::{Bridge, Encoded, Subscriber, Taken};
+use crate::server::PushError;
+
+/// Messages that are held back while a session is opened: as many as wait for one client otherwise.
+const HELD_MESSAGES: usize = 65_536;
+
+/// A session of an editor.
+pub(super) struct Session {
+    /// Its id, as the editor wrote it.
+    pub(super) name: String,
+    /// Held while a request about the session must not be overtaken. Those who wait get it in the order of arrival.
+    pub(super) order: Arc<tokio::sync::Mutex<()>>,
+    /// Notified when the agent has reported its commands.
+    pub(super) commands_reported: Notify,
+    /// The beginning of each update, encoded once.
+    head: String,
+    peer: Arc<Peer>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    conversation: Option<ConversationId>,
+    /// The number of the subscription that counts; none before the first. An earlier one is heard no more.
+    subscription: u64,
+    /// What waits until it may be sent; none while everything is sent at once.
+    held: Option<VecDeque<String>>,
+    /// The editor's prompts whose turns have not begun.
+    prompts: Vec<PromptContent>,
+    /// Whether the running turn is one of the editor's.
+    runs_own_turn: bool,
+    /// Who waits for the snapshot.
+    snapshot: Option<oneshot::Sender<Snapshot>>,
+    /// The commands, as the agent reported them.
+    commands: Option<RawJson>,
+    /// The questions that the editor was asked, with the ids of the requests.
+    questions: HashMap<InterruptId, u64>,
+}
+
+/// The conversation when a subscription began.
+pub(super) struct Snapshot {
+    pub(super) conversation: Conversation,
+    pub(super) running: Option<RunningTurn>,
+    pub(super) info: SessionInfo,
+}
+
+impl Session {
+    pub(super) fn new(name: &str, peer: Arc<Peer>) -> Arc<Self> {
+        let quoted = Value::from(name);
+        Arc::new(Self {
+            name: name.to_owned(),
+            order: Arc::default(),
+            commands_reported: Notify::new(),
+            head: format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
+            ),
+            peer,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Its conversation, while the editor has it open.
+    pub(super) fn conversation(&self) -> Option<ConversationId> {
+        self.lock().conversation
+    }
+
+    /// Subscribes to the conversation and gives its snapshot. Everything is held back from now on.
+    ///
+    /// # Errors
+    /// The conversation does not exist, or its task cannot be reached.
+    pub(super) async fn attach(
+        self: &Arc<Self>,
+        bridge: &Arc<Bridge>,
+        id: ConversationId,
+    ) -> Result<Snapshot, BridgeError> {
+        let (sender, snapshot) = oneshot::channel();
+        {
+            let mut state = self.lock();
+            state.conversation = Some(id);
+            state.held.get_or_insert_default();
+            state.snapshot = Some(sender);
+        }
+        self.subscribe(bridge, id).await?;
+        snapshot.await.map_err(|_| ended())
+    }
+
+    async fn subscribe(
+        self: &Arc<Self>,
+        bridge: &Arc<Bridge>,
+        id: ConversationId,
+    ) -> Result<(), BridgeError> {
+        let number = {
+            let mut state = self.lock();
+            state.subscription += 1;
+            state.subscription
+        };
+        let tap = Tap {
+            session: Arc::downgrade(self),
+            bridge: Arc::clone(bridge),
+            conversation: id,
+            number,
+            is_slow: false,
+        };
+        bridge.subscribe(Some(id), Box::new(tap), None).await
+    }
+
+    /// Forgets the conversation: nothing more is sent about it.
+    pub(super) fn detach(&self) {
+        let mut state = self.lock();
+        let subscription = state.subscription + 1;
+        for (_, request) in state.questions.drain() {
+            self.peer.settle(request);
+        }
+        *state = State {
+            subscription,
+            ..State::default()
+        };
+    }
+
+    /// Sends what was held back, and from then on everything at once.
+    pub(super) async fn release(&self) {
+        loop {
+            let line = {
+                let mut state = self.lock();
+                let Some(held) = &mut state.held else { return };
+                match held.pop_front() {
+                    Some(line) => line,
+                    None => {
+                        state.held = None;
+                        return;
+                    }
+                }
+            };
+            if self.peer.outbox.push(&[&line]).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the agent has reported its commands since the session was attached.
+    pub(super) fn commands(&self) -> Option<RawJson> {
+        self.lock().commands.clone()
+    }
+
+    /// Notes the commands of a snapshot. They are held back as the first of what waits, unless newer ones are.
+    pub(super) fn hold_commands(&self, commands: Option<RawJson>) {
+        let mut state = self.lock();
+        let Some(commands) = commands.filter(|_| state.commands.is_none()) else {
+            return;
+        };
+        let line = self.line(&message::commands(&commands));
+        state.commands = Some(commands);
+        if let Some(held) = &mut state.held {
+            held.push_front(line);
+        }
+    }
+
+    /// Drops the commands from what is held back: they are sent before the answer.
+    pub(super) fn drop_held_commands(&self) {
+        if let Some(held) = &mut self.lock().held {
+            held.retain(|line| {
+                let is_update = line.starts_with(&self.head);
+                !is_update || kind_of(&line[self.head.len()..]) != COMMANDS
+            });
+        }
+    }
+
+    /// Sends an update before everything that is held back, waiting for room.
+    pub(super) async fn replay(&self, update: &str) {
+        // An editor that is gone needs no history.
+        let _gone = self.peer.outbox.push(&[&self.head, update, "}}"]).await;
+    }
+
+    /// Says something to the user as a message of the agent's.
+    pub(super) fn say(&self, words: &str) {
+        let mut state = self.lock();
+        // A client that is too slow for it is dropped by the next event.
+        let _taken = self.say_in(&mut state, words);
+    }
+
+    /// Notes a prompt of the editor, before it is sent.
+    pub(super) fn prompt_begins(&self, prompt: PromptContent) {
+        self.lock().prompts.push(prompt);
+    }
+
+    /// The prompt is answered.
+    pub(super) fn prompt_ended(&self, prompt: &PromptContent) {
+        let prompts = &mut self.lock().prompts;
+        if let Some(place) = prompts.iter().position(|own| own == prompt) {
+            prompts.remove(place);
+        }
+    }
+
+    /// Whether a prompt of the editor runs or waits.
+    pub(super) fn is_prompting(&self) -> bool {
+        let state = self.lock();
+        state.runs_own_turn || !state.prompts.is_empty()
+    }
+
+    /// The editor has answered this question, or cannot.
+    pub(super) fn answered(&self, question: &InterruptId) {
+        self.lock().questions.remove(question);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self, update: &str) -> String {
+        format!("{}{update}}}}}", self.head)
+    }
+
+    fn hear(self: &Arc<Self>, number: u64, event: &Encoded) -> Taken {
+        let mut state = self.lock();
+        if state.subscription != number || self.peer.outbox.is_closed() {
+            return Taken::Gone;
+        }
+        match event.update() {
+            Some(update) => self.hear_update(&mut state, update),
+            None => match serde_json::from_str::<EventEnvelope>(&event.text) {
+                Ok(envelope) => self.hear_event(&mut state, envelope.event),
+                Err(error) => {
+                    tracing::error!(%error, "an event of the daemon cannot be read");
+                    Taken::Yes
+                }
+            },
+        }
+    }
+
+    fn hear_update(&self, state: &mut State, update: &str) -> Taken {
+        let kind = kind_of(update);
+        if !self.peer.takes(&kind) {
+            return Taken::Yes;
+        }
+        if kind == COMMANDS {
+            let commands = member(update, "availableCommands");
+            // Reported again with each reopening; the editor has them, and expects none after a load.
+            if state.commands == commands {
+                return Taken::Yes;
+            }
+            state.commands = commands;
+            self.commands_reported.notify_waiters();
+        }
+        self.send_update(state, update)
+    }
+
+    fn hear_event(self: &Arc<Self>, state: &mut State, event: Event) -> Taken {
+        match event {
+            Event::Snapshot {
+                conversation,
+                running,
+                session,
+                ..
+            } => {
+                let mut taken = Taken::Yes;
+                for interrupt in conversation.interrupts.iter().filter(|asked| !asked.orphaned) {
+                    taken = self.ask(state, conversation.id, interrupt);
+                }
+                if let Some(snapshot) = state.snapshot.take() {
+                    // Whoever asked may have given up.
+                    let _unwanted = snapshot.send(Snapshot {
+                        conversation,
+                        running,
+                        info: session.unwrap_or_default(),
+                    });
+                }
+                taken
+            }
+            Event::PromptAccepted { prompt, .. } => {
+                let own = state.prompts.iter().position(|own| *own == prompt);
+                state.runs_own_turn = own.is_some();
+                if let Some(place) = own {
+                    state.prompts.remove(place);
+                    return Taken::Yes;
+                }
+                // Another client's: the editor does not know it.
+                self.send_prompt(state, &prompt)
+            }
+            Event::TurnEnded { turn } => {
+                let was_own = std::mem::take(&mut state.runs_own_turn) || !state.prompts.is_empty();
+                if was_own && turn.stop_reason == StopReason::Cancelled {
+                    state.held.get_or_insert_default();
+                }
+                Taken::Yes
+            }
+            Event::Resumed { resumed } => match lost(&resumed) {
+                Some(words) => self.say_in(state, &words),
+                None => Taken::Yes,
+            },
+            Event::InterruptRaised { interrupt } => match state.conversation {
+                Some(id) => self.ask(state, id, &interrupt),
+                None => Taken::Yes,
+            },
+            Event::InterruptResolved { interrupt_id, .. } => {
+                let Some(request) = state.questions.remove(&interrupt_id) else {
+                    return Taken::Yes;
+                };
+                self.peer.settle(request);
+                let params = json!({ "requestId": request }).to_string();
+                self.send(state, message::notification("$/cancel_request", &params))
+            }
+            Event::Deleted {} => {
+                *state = State {
+                    subscription: state.subscription + 1,
+                    ..State::default()
+                };
+                Taken::Gone
+            }
+            _ => Taken::Yes,
+        }
+    }
+
+    /// Asks the editor what the agent asks. What it cannot show is said.
+    fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Taken {
+        if state.questions.contains_key(&asked.id) {
+            return Taken::Yes;
+        }
+        let method = match asked.kind {
+            InterruptKind::Permission => "session/request_permission",
+            _ => {
+                let mode = text_of(&asked.request, "mode").unwrap_or_else(|| "form".to_owned());
+                if !self.peer.asks(&mode) {
+                    let question = text_of(&asked.request, "message").unwrap_or_default();
+                    let words = format!(
+                        "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
+                         sessionctl answer {conversation}"
+                    );
+                    return self.say_in(state, &words);
+                }
+                "elicitation/create"
+            }
+        };
+        let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
+        state.questions.insert(asked.id.clone(), request);
+        let params = message::with_session(&asked.request, &self.name);
+        self.send(state, message::request(request, method, params.get()))
+    }
+
+    /// Shows a prompt that the editor did not send.
+    fn send_prompt(&self, state: &mut State, prompt: &PromptContent) -> Taken {
+        let mut taken = Taken::Yes;
+        for update in chunks_of(prompt) {
+            taken = self.send_update(state, &update);
+        }
+        taken
+    }
+
+    fn say_in(&self, state: &mut State, words: &str) -> Taken {
+        self.send_update(state, &message::text_chunk(words))
+    }
+
+    fn send_update(&self, state: &mut State, update: &str) -> Taken {
+        match state.held {
+            Some(_) => self.send(state, self.line(update)),
+            None => taken(self.peer.outbox.try_push(&[&self.head, update, "}}"])),
+        }
+    }
+
+    fn send(&self, state: &mut State, line: String) -> Taken {
+        match &mut state.held {
+            Some(held) if held.len() >= HELD_MESSAGES => Taken::Full,
+            Some(held) => {
+                held.push_back(line);
+                Taken::Yes
+            }
+            None => taken(self.peer.outbox.try_push(&[&line])),
+        }
+    }
+}
+
+const COMMANDS: &str = "available_commands_update";
+
+/// A prompt as the updates that show it.
+pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
+    let blocks = prompt.as_blocks().iter();
+    blocks.map(|block| message::chunk("user_message_chunk", block.get()))
+}
+
+/// The `sessionUpdate` of an update.
+pub(super) fn kind_of(update: &str) -> String {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Update {
+        session_update: String,
+    }
+    serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
+}
+
+/// A member of an object, raw.
+fn member(object: &str, name: &str) -> Option<RawJson> {
+    let members: bridge_protocol::raw::RawMembers = serde_json::from_str(object).ok()?;
+    members.get(name).cloned()
+}
+
+fn text_of(object: &RawJson, name: &str) -> Option<String> {
+    member(object.get(), name)?.read().ok()
+}
+
+fn taken(pushed: Result<(), PushError>) -> Taken {
+    match pushed {
+        Ok(()) => Taken::Yes,
+        Err(PushError::Full) => Taken::Full,
+        Err(PushError::Closed) => Taken::Gone,
+    }
+}
+
+/// What a reopening lost, in words; nothing if it lost nothing.
+pub(super) fn lost(resumed: &Resumed) -> Option<String> {
+    let turns = match resumed.missing_turns {
+        0 => "some of the earlier turns".to_owned(),
+        1 => "1 earlier turn".to_owned(),
+        turns => format!("{turns} earlier turns"),
+    };
+    match resumed.fidelity {
+        Fidelity::Partial => Some(format!("The agent's session was reopened without {turns}.\n\n")),
+        Fidelity::Text => Some(
+            "The agent's session could not be reopened; the agent received the history of this conversation as text.\n\n"
+                .to_owned(),
+        ),
+        // A conversation that has no turns yet has lost none.
+        Fidelity::None if resumed.missing_turns > 0 => Some(format!(
+            "The agent's session could not be reopened; the agent began a new one without {turns}.\n\n"
+        )),
+        _ => None,
+    }
+}
+
+/// A session as a subscriber of its conversation.
+struct Tap {
+    session: Weak<Session>,
+    bridge: Arc<Bridge>,
+    conversation: ConversationId,
+    number: u64,
+    /// Whether the editor does not read fast enough.
+    is_slow: bool,
+}
+
+impl Subscriber for Tap {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        let Some(session) = self.session.upgrade() else {
+            return Taken::Gone;
+        };
+        let taken = session.hear(self.number, event);
+        self.is_slow = taken == Taken::Full;
+        taken
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        // Only subscribers to all conversations are sent their first events so.
+        Box::pin(async move { self.take(event) == Taken::Yes })
+    }
+
+    /// An editor that is too slow is disconnected, and its conversations live on. If the conversation itself missed something,
+    /// the editor goes on with what comes.
+    fn lagged(self: Box<Self>, _: String) {
+        let Some(session) = self.session.upgrade() else {
+            return;
+        };
+        if self.is_slow {
+            tracing::warn!("an editor reads too slowly, and is disconnected");
+            session.peer.outbox.finish();
+            return;
+        }
+        tokio::spawn(async move {
+            if let Err(error) = session.subscribe(&self.bridge, self.conversation).await {
+                tracing::warn!(%error, "an editor cannot follow its conversation any more");
+            }
+        });
+    }
+
+    fn is_gone(&self) -> bool {
+        self.session.upgrade().is_none_or(|session| {
+            session.peer.outbox.is_closed() || session.lock().subscription != self.number
+        })
+    }
+}
+
+/// The conversation as it is now.
+///
+/// # Errors
+/// As [`Session::attach`].
+pub(super) async fn snapshot(bridge: &Bridge, id: ConversationId) -> Result<Snapshot, BridgeError> {
+    let (sender, snapshot) = oneshot::channel();
+    bridge
+        .subscribe(Some(id), Box::new(Glance(Some(sender))), None)
+        .await?;
+    snapshot.await.map_err(|_| ended())
+}
+
+fn ended() -> BridgeError {
+    let message = "the conversation ended while it was opened; try again";
+    BridgeError::new(ErrorKind::InternalError, message)
+}
+
+/// A subscriber that takes one snapshot and leaves.
+struct Glance(Option<oneshot::Sender<Snapshot>>);
+
+impl Subscriber for Glance {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        if let Some(sender) = self.0.take()
+            && let Ok(envelope) = serde_json::from_str::<EventEnvelope>(&event.text)
+            && let Event::Snapshot {
+                conversation,
+                running,
+                session,
+                ..
+            } = envelope.event
+        {
+            // Whoever asked may have given up.
+            let _unwanted = sender.send(Snapshot {
+                conversation,
+                running,
+                info: session.unwrap_or_default(),
+            });
+        }
+        Taken::Gone
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.take(event) == Taken::Yes })
+    }
+
+    fn lagged(self: Box<Self>, _: String) {}
+
+    fn is_gone(&self) -> bool {
+        self.0.is_none()
+    }
+}

@@ -1,0 +1,126 @@
+//! Modes, options and models of a session; signing in and out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::method::{Authenticate, ListAgents, Logout, Update};
+use bridge_protocol::raw::{RawJson, RawMembers};
+use bridge_protocol::{AgentName, BridgeError};
+use serde::Deserialize;
+
+use super::editor::Connection;
+use super::message::{self, Failure, Reply};
+use super::session::{Session, snapshot};
+
+impl Connection {
+    pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            mode_id: String,
+        }
+        let _order = session.order.lock().await;
+        let Params { mode_id } = message::read(params)?;
+        let settings = Settings {
+            mode: Some(mode_id),
+            ..Settings::default()
+        };
+        self.set(session, settings).await?;
+        Ok("{}".to_owned())
+    }
+
+    pub(super) async fn set_model(&self, session: &Arc<Session>, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            model_id: String,
+        }
+        let _order = session.order.lock().await;
+        let Params { model_id } = message::read(params)?;
+        let settings = Settings {
+            model: Some(model_id),
+            ..Settings::default()
+        };
+        self.set(session, settings).await?;
+        Ok("{}".to_owned())
+    }
+
+    /// Sets an option, and answers with all of them.
+    pub(super) async fn set_option(&self, session: &Arc<Session>, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            config_id: String,
+            value: RawJson,
+        }
+        let _order = session.order.lock().await;
+        let Params { config_id, value } = message::read(params)?;
+        let settings = Settings {
+            config: Some(BTreeMap::from([(config_id.clone(), value.clone())])),
+            ..Settings::default()
+        };
+        self.set(session, settings).await?;
+        let id = self.attached(session).await?;
+        let reported = snapshot(&self.bridge, id).await?.info.config_options;
+        let mut options: Vec<RawMembers> = reported
+            .and_then(|options| options.read().ok())
+            .unwrap_or_default();
+        // Not every agent reports an option that it was told to set.
+        let is_it = |option: &&mut RawMembers| {
+            let id = option.get("id").and_then(|id| id.read::<String>().ok());
+            id.as_ref() == Some(&config_id)
+        };
+        if let Some(option) = options.iter_mut().find(is_it) {
+            option.set("currentValue", value);
+        }
+        let options = RawJson::from_value(&options).unwrap_or_default();
+        Ok(format!(r#"{{"configOptions":{}}}"#, options.get()))
+    }
+
+    /// Changes settings, one change at a time.
+    async fn set(&self, session: &Arc<Session>, settings: Settings) -> Result<(), Failure> {
+        let id = self.attached(session).await?;
+        session.release().await;
+        let update = Update {
+            settings,
+            ..Update::of(id)
+        };
+        self.call(update).await?;
+        Ok(())
+    }
+
+    pub(super) async fn authenticate(&self, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            method_id: String,
+        }
+        let Params { method_id } = message::read(params)?;
+        let authenticate = Authenticate {
+            agent: self.agent_or_default().await?,
+            method_id,
+            ..Authenticate::default()
+        };
+        self.call(authenticate).await?;
+        Ok("{}".to_owned())
+    }
+
+    pub(super) async fn logout(&self) -> Reply {
+        let logout = Logout {
+            agent: self.agent_or_default().await?,
+            ..Logout::default()
+        };
+        self.call(logout).await?;
+        Ok("{}".to_owned())
+    }
+
+    async fn agent_or_default(&self) -> Result<AgentName, BridgeError> {
+        if let Some(agent) = self.agent() {
+            return Ok(agent);
+        }
+        let agents = self.call(ListAgents::default()).await?.agents;
+        let default = agents.into_iter().find(|agent| agent.default);
+        Ok(default.map(|agent| agent.name).unwrap_or_default())
+    }
+}

@@ -1,0 +1,109 @@
+//! `sessionctl acp`: an agent for an editor, on standard input and output.
+//!
+//! It owns the copying of bytes between the editor and the daemon's socket for editors, and nothing of what they mean.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::Context;
+use crate::cli::exit::Exit;
+use crate::cli::problem::{Outcome, Problem};
+
+/// How long the last answers may take once the editor's input has ended.
+const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
+
+/// Bytes that are copied at once: as many as a pipe holds.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Act as an agent for an ACP editor, on standard input and output
+///
+/// Put it where the editor's configuration has the command of an agent. Its sessions are conversations: they outlive the editor,
+/// limits and crashes, and other commands show them too.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Acp {
+    /// Agent of new conversations (default: the default agent)
+    #[arg(long, short, value_name = "NAME")]
+    agent: Option<String>,
+}
+
+/// Copies bytes until the editor or the daemon ends.
+pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outcome<Exit> {
+    let daemon = context.connect().await?;
+    let Some(socket) = daemon.acp_socket().map(ToOwned::to_owned) else {
+        return Err(
+            Problem::new(Exit::NoDaemon, "the running daemon has no socket for editors")
+                .hint("restart it: sessionctl stop"),
+        );
+    };
+    let failed = |error: io::Error| Problem::file("use the socket", &socket, &error);
+    let mut from_daemon = UnixStream::connect(&socket).map_err(failed)?;
+    let mut to_daemon = from_daemon.try_clone().map_err(failed)?;
+    let mut input = owned(io::stdin().as_fd()).map_err(failed)?;
+    let mut output = owned(io::stdout().as_fd()).map_err(failed)?;
+    drop(daemon);
+    if let Some(agent) = &options.agent {
+        let notification = json!({
+            "jsonrpc": "2.0", "method": "_sessiond/agent", "params": {"agent": agent},
+        });
+        writeln!(to_daemon, "{notification}").map_err(failed)?;
+    }
+    // Threads, because a byte that goes through the runtime's own thread for standard input takes several times as long.
+    let input_ended = in_thread(move || {
+        copy(&mut input, &mut to_daemon);
+        // It is closed already if the daemon is gone.
+        let _closed = to_daemon.shutdown(Shutdown::Write);
+    });
+    let output_ended = in_thread(move || {
+        copy(&mut from_daemon, &mut output);
+    });
+    tokio::pin!(output_ended);
+    tokio::select! {
+        biased;
+        // The editor closed its side, or the daemon stopped.
+        _ = &mut output_ended => Ok(Exit::Done),
+        _ = input_ended => {
+            let _late = tokio::time::timeout(LAST_ANSWERS_LIMIT, output_ended).await;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// The stream without a buffer of this process.
+fn owned(stream: BorrowedFd<'_>) -> io::Result<File> {
+    stream.try_clone_to_owned().map(File::from)
+}
+
+/// Copies what comes at once, until either side is gone. (`io::copy` would have the kernel copy, which waits for more.)
+fn copy(from: &mut impl Read, to: &mut impl Write) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        if to.write_all(&buffer[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Resolves when the work is done.
+fn in_thread(work: impl FnOnce() + Send + 'static) -> oneshot::Receiver<()> {
+    let (done, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        work();
+        // Nobody waits once the other side has ended.
+        let _ended = done.send(());
+    });
+    receiver
+}
