@@ -1,11 +1,15 @@
 //! The text of messages, and errors in the protocol's codes. Pure.
 
-use bridge_protocol::raw::{RawJson, RawMembers};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
+use indexmap::IndexMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use uuid::Uuid;
+
+/// The members of an object, in their order.
+pub(super) type Members = IndexMap<String, RawJson>;
 
 /// The result of a request as JSON, or its error.
 pub(super) type Reply = Result<String, Failure>;
@@ -149,10 +153,10 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
 
 /// The same parameters for the editor's own session; its own id is put in place of the agent's.
 pub(super) fn with_session(params: &RawJson, session: &str) -> RawJson {
-    let Ok(mut members) = params.read::<RawMembers>() else {
+    let Ok(mut members) = params.read::<Members>() else {
         return params.clone();
     };
-    members.set("sessionId", RawJson::from(Value::from(session)));
+    members.insert("sessionId".to_owned(), RawJson::from(Value::from(session)));
     RawJson::from_value(&members).unwrap_or_else(|_| params.clone())
 }
 

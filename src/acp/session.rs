@@ -411,7 +411,7 @@ pub(super) fn kind_of(update: &str) -> String {
 
 /// A member of an object, raw.
 fn member(object: &str, name: &str) -> Option<RawJson> {
-    let members: bridge_protocol::raw::RawMembers = serde_json::from_str(object).ok()?;
+    let members: message::Members = serde_json::from_str(object).ok()?;
     members.get(name).cloned()
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::method::{Authenticate, ListAgents, Logout, Update};
-use bridge_protocol::raw::{RawJson, RawMembers};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, BridgeError};
 use serde::Deserialize;
 
 use super::editor::Connection;
-use super::message::{self, Failure, Reply};
+use super::message::{self, Failure, Members, Reply};
 use super::session::{Session, snapshot};
 
 impl Connection {
@@ -63,16 +63,16 @@ impl Connection {
         self.set(session, settings).await?;
         let id = self.attached(session).await?;
         let reported = snapshot(&self.bridge, id).await?.info.config_options;
-        let mut options: Vec<RawMembers> = reported
+        let mut options: Vec<Members> = reported
             .and_then(|options| options.read().ok())
             .unwrap_or_default();
         // Not every agent reports an option that it was told to set.
-        let is_it = |option: &&mut RawMembers| {
+        let is_it = |option: &&mut Members| {
             let id = option.get("id").and_then(|id| id.read::<String>().ok());
             id.as_ref() == Some(&config_id)
         };
         if let Some(option) = options.iter_mut().find(is_it) {
-            option.set("currentValue", value);
+            option.insert("currentValue".to_owned(), value);
         }
         let options = RawJson::from_value(&options).unwrap_or_default();
         Ok(format!(r#"{{"configOptions":{}}}"#, options.get()))
