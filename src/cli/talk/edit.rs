@@ -16,7 +16,7 @@ use super::send::{finish, not_edited};
 use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::make::FIDELITIES;
-use crate::cli::commands::{Context, turns, wire_words};
+use crate::cli::commands::{Context, look, turns, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -184,7 +184,19 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         Some(moved) => format!("Undid the move. The folder is {} again.", one_line(&moved.to)),
         None => {
             let head = words::short(answer.link.upstream_id.as_str());
-            format!("Undid the last change. The conversation continues in session {head}.")
+            let turns = match answer.dropped {
+                0 => String::new(),
+                dropped => format!(" with its {}", words::count(dropped, "turn", "turns")),
+            };
+            // The answer is printed with `--json`.
+            let change = match context.output.json {
+                true => "last change",
+                false => {
+                    let log = look::entries(context, &daemon, conversation.id).await;
+                    words::undone_change(&log.unwrap_or_default())
+                }
+            };
+            format!("Undid the {change}{turns}. The conversation continues in session {head}.")
         }
     };
     context.output.line(&done)?;
