@@ -346,6 +346,16 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
+    // A title, as other programs take it.
+    if let (Some("new"), Some(ContextValue::String(title))) =
+        (called.as_deref(), error.get(ContextKind::InvalidArg))
+        && error.kind() == ErrorKind::UnknownArgument
+        && !title.starts_with('-')
+    {
+        let title = paths::shell_word(title);
+        return Problem::new(Exit::Usage, sentence)
+            .hint(format!("to give it a title: sessionctl new --title {title}"));
+    }
     let help = called.map_or_else(
         || "list the commands: sessionctl help".to_owned(),
         |name| format!("see its arguments: sessionctl help {name}"),

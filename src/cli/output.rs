@@ -16,6 +16,7 @@ use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::advice::{self, Advice};
+use super::commands::list::table;
 use super::exit::Exit;
 use super::problem::{Outcome, Problem};
 use super::table::Table;
@@ -282,6 +283,13 @@ impl Output {
             Some(_) => self.addressed(&one_line(message)),
         };
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
+        let look = Look {
+            columns: self.note_look.columns.map(|columns| columns.saturating_sub(2)),
+            ..self.note_look
+        };
+        for line in table(&problem.candidates, look).lines(look) {
+            lines.push_str(&format!("  {line}\n"));
+        }
         if let Some(hint) = &problem.hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
             let hint = self.addressed(&one_line(hint));

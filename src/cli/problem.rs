@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use bridge_protocol::client::{ClientError, is_lost, refusal};
-use bridge_protocol::conversation::SessionInfo;
+use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
 use jiff::Timestamp;
@@ -31,6 +31,8 @@ pub(super) struct Problem {
     pub(super) message: Option<String>,
     /// What to do next.
     pub(super) hint: Option<String>,
+    /// The conversations of which one was meant.
+    pub(super) candidates: Vec<Conversation>,
     cause: Cause,
 }
 
@@ -79,6 +81,7 @@ impl Problem {
             exit,
             message: None,
             hint: None,
+            candidates: Vec::new(),
             cause: Cause::Own(None),
         }
     }
@@ -217,11 +220,12 @@ impl Problem {
 
 impl From<BridgeError> for Problem {
     fn from(error: BridgeError) -> Self {
+        let exit = Exit::of_error(error.kind);
         Self {
             hint: hint_for(&error),
             message: Some(message_of(&error)),
-            exit: Exit::of_error(error.kind),
             cause: Cause::Daemon(Box::new(error)),
+            ..Self::silent(exit)
         }
     }
 }

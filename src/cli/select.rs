@@ -126,12 +126,8 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
     match found.await.map(|answer| answer.conversation) {
         Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none
             .hint("begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all")),
-        // A title, since of ids more characters help.
-        Err(several) if several.kind() == Some(ErrorKind::Ambiguous) && !is_id(word) => {
-            let word = shell_word(word);
-            Err(several.hint(format!(
-                "name it by its id; list them with their times and folders: sessionctl ls {word}"
-            )))
+        Err(several) if several.kind() == Some(ErrorKind::Ambiguous) => {
+            Err(one_of(daemon, several, word).await)
         }
         Err(problem) => Err(match &*problem.ids("transcripts") {
             [] => problem,
@@ -149,6 +145,25 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
             }
         }),
         found => found,
+    }
+}
+
+/// The same problem with the conversations of which one was meant.
+async fn one_of(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
+    for id in problem.ids("candidates") {
+        if let Ok(found) = daemon.call(method::GetConversation::of(id.as_str())).await {
+            problem.candidates.push(found.conversation);
+        }
+    }
+    if problem.candidates.is_empty() {
+        return problem;
+    }
+    let count = problem.candidates.len();
+    let problem = problem.message(format!("{word:?} matches {count} conversations"));
+    // Of ids more characters help.
+    match is_id(word) {
+        true => problem.hint("give more characters of the id"),
+        false => problem.hint("name it by its id"),
     }
 }
 

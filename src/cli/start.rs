@@ -185,9 +185,17 @@ pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome {
             )
         }
     };
-    Err(match problem.hint {
-        Some(_) => problem,
-        None => problem.hint(format!("its log is {}", log_path.display())),
+    Err(match (&problem.hint, &launch.config) {
+        (Some(_), _) => problem,
+        (None, Some(config)) if !config.exists() => {
+            let folder = config.ancestors().find(|path| path.is_dir());
+            let folder = folder.unwrap_or(Path::new("/")).to_string_lossy();
+            problem.hint(format!(
+                "name another file, or omit --config: ls -l {}",
+                shell_word(&folder)
+            ))
+        }
+        (None, _) => problem.hint(format!("its log is {}", log_path.display())),
     })
 }
 

@@ -296,6 +296,26 @@ pub(super) fn left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&UpstreamId> {
     left
 }
 
+/// The change that the last entry has undone: the first one since its session was the head.
+pub(super) fn undone_change(entries: &[LineageEntry]) -> &'static str {
+    let since = entries.split_last().and_then(|(undone, before)| {
+        // As the head: sessions before it are updated and moved too, and a reset names the session that it left.
+        let is_it = |entry: &LineageEntry| {
+            use LineageReason::{Moved, Reset, Updated};
+            !matches!(entry.reason, Updated | Moved | Reset) && entry.upstream_id == undone.upstream_id
+        };
+        Some(&before[before.iter().rposition(is_it)? + 1..])
+    });
+    let reasons = since.into_iter().flatten().map(|entry| entry.reason);
+    let mut changes = reasons.filter_map(|reason| match reason {
+        LineageReason::Edited => Some("edit"),
+        LineageReason::Forked => Some("in-place fork"),
+        LineageReason::Reset => Some("reset"),
+        _ => None,
+    });
+    changes.next().unwrap_or("last change")
+}
+
 /// Why a conversation rolled.
 pub(super) fn cause(cause: RollCause) -> String {
     match cause {

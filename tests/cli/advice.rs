@@ -197,3 +197,30 @@ fn printed_commands_name_the_daemon_as_the_user_did() {
     assert!(!text(&json.stderr).contains(&named), "{json:?}");
     assert_eq!(run(&["stop"]).status.code(), Some(0));
 }
+
+#[test]
+fn a_refused_call_ends_with_the_command_that_was_meant() {
+    let home = Home::new();
+    let hinted = |arguments: &[&str], code| {
+        let mut command = home.command(arguments);
+        let output = command.env("EDITOR", "true").output().unwrap();
+        let arguments = arguments.join(" ");
+        let printed = check_printed(&[&arguments], &output, code);
+        commands(&printed).pop().unwrap_or_default().to_owned()
+    };
+    // Nothing can be started before this.
+    let config = home.path().join("config.toml");
+    let missing = ["--config", config.to_str().unwrap(), "ls"];
+    let printed = home.printed(&missing, 3);
+    assert!(
+        printed.contains("hint: name another file, or omit --config: ls -l "),
+        "{printed}"
+    );
+
+    let id = home.said_pasted(&hinted(&["new", "My title"], 2));
+    assert_eq!(home.shown(&id)["title"], "My title");
+    assert_eq!(home.said_pasted(&hinted(&["chat", "--new"], 2)), "echo: Hello");
+    home.said(&["send", &id, "first"]);
+    assert_eq!(home.said_pasted(&hinted(&["edit", &id], 1)), "echo: Hello");
+    assert!(!home.said(&["history", &id]).contains("first"));
+}

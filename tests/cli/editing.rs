@@ -53,9 +53,25 @@ fn the_turns_that_an_undo_leaves_behind_can_be_had_back() {
     let branch = home.said_pasted(commands(&told)[0]);
     assert_eq!(prompts(&home, &branch), ["one", "deux", "trois"]);
     assert_eq!(prompts(&home, &id), ["one", "two", "three"]);
+    assert!(
+        text(&undone.stdout).starts_with("Undid the edit with its 2 turns."),
+        "{undone:?}"
+    );
     // An undo that drops no turn says nothing of one.
     home.said(&["fork", &id, "--in-place", "--at", "1"]);
-    assert_eq!(text(&home.run(&["undo", &id]).stderr), "");
+    let undone = home.run(&["undo", &id]);
+    assert_eq!(text(&undone.stderr), "");
+    assert!(
+        text(&undone.stdout).starts_with("Undid the in-place fork. "),
+        "{undone:?}"
+    );
+    home.said(&["edit", &id, "--at", "2", "deux"]);
+    home.said(&["reset", &id]);
+    home.said(&["send", &id, "uno"]);
+    for change in ["reset with its 1 turn", "edit with its 1 turn"] {
+        let told = home.said(&["undo", &id]);
+        assert!(told.starts_with(&format!("Undid the {change}. ")), "{told}");
+    }
 }
 
 #[test]

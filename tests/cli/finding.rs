@@ -166,6 +166,21 @@ fn a_conversation_is_found_by_its_title_and_by_this_folder() {
 
     let told = home.printed(&["show", "e"], 4);
     assert!(told.contains(&first), "{told}");
+    // A line each, with what tells them apart.
+    let (seen, code) = Terminal::run_plain(&home, 120, &["show", "e"]).seen();
+    assert_eq!(code, Some(4), "{seen}");
+    for (id, title) in [
+        (&elsewhere, "Fix the build"),
+        (&first, "Deploy the site"),
+        (&last, "Write a poem"),
+    ] {
+        let line = seen.lines().find(|line| line.contains(&id[..8])).unwrap();
+        let folder = home.shown(id)["cwd"].as_str().unwrap().to_owned();
+        assert!(
+            line.contains(&folder) && line.ends_with(title) && !line.contains(id.as_str()),
+            "{seen}"
+        );
+    }
     let told = home.run(&["--json", "show", "the"]);
     let error: Value = serde_json::from_str(&text(&told.stderr)).unwrap();
     assert_eq!(

@@ -173,7 +173,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
 }
 
 /// The log of all changes to the chain, oldest first, which is printed if JSON was asked for.
-async fn entries(
+pub(in crate::cli) async fn entries(
     context: &mut Context<'_>,
     daemon: &Daemon,
     id: ConversationId,

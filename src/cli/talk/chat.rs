@@ -108,8 +108,9 @@ impl From<Problem> for Stop {
 /// Talks in the conversation that was named, picked or made.
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome<Exit> {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
+        let to = if options.new { "--new" } else { select::HERE };
         return Err(Problem::new(Exit::Usage, "chat needs a terminal")
-            .hint("send one prompt with: sessionctl send . 'Hello'"));
+            .hint(format!("send one prompt with: sessionctl send {to} 'Hello'")));
     }
     let daemon = context.connect().await?;
     let conversation = match options.new {
@@ -404,7 +405,8 @@ impl Room {
             return self.replace(context, at, text).await;
         }
         let opening = async {
-            let opened = opened(context, &self.daemon, &id.into(), &at).await;
+            let other = format!("/edit {turn} Hello");
+            let opened = opened(context, &self.daemon, &id.into(), &at, &other).await;
             opened.map_err(|problem| match problem.exit {
                 Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
                 _ => problem,

@@ -16,7 +16,7 @@ use super::send::{finish, not_edited};
 use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::make::FIDELITIES;
-use crate::cli::commands::{Context, turns, wire_words};
+use crate::cli::commands::{Context, look, turns, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -73,7 +73,9 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
             PromptContent::text(&text)
         }
         true => {
-            let opened = opened(context, &daemon, &conversation.id.into(), &at).await?;
+            let turn = shell_word(named.unwrap_or("-1"));
+            let other = format!("sessionctl edit {id} --at {turn} 'Hello'");
+            let opened = opened(context, &daemon, &conversation.id.into(), &at, &other).await?;
             // Whatever it contains is meant: a lone dash too.
             PromptContent::text(&written.insert(opened).text)
         }
@@ -184,7 +186,19 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         Some(moved) => format!("Undid the move. The folder is {} again.", one_line(&moved.to)),
         None => {
             let head = words::short(answer.link.upstream_id.as_str());
-            format!("Undid the last change. The conversation continues in session {head}.")
+            let turns = match answer.dropped {
+                0 => String::new(),
+                dropped => format!(" with its {}", words::count(dropped, "turn", "turns")),
+            };
+            // The answer is printed with `--json`.
+            let change = match context.output.json {
+                true => "last change",
+                false => {
+                    let log = look::entries(context, &daemon, conversation.id).await;
+                    words::undone_change(&log.unwrap_or_default())
+                }
+            };
+            format!("Undid the {change}{turns}. The conversation continues in session {head}.")
         }
     };
     context.output.line(&done)?;
@@ -271,18 +285,20 @@ pub(in crate::cli) fn not_branched(
     }
 }
 
-/// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures.
+/// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures. `other` is how the new
+/// prompt is given without an editor.
 pub(super) async fn opened(
     context: &mut Context<'_>,
     daemon: &Daemon,
     conversation: &ConversationRef,
     at: &str,
+    other: &str,
 ) -> Outcome<Written> {
     let turn = turn_of(daemon, conversation, at).await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
     let (text, lost) = as_text(prompt.map(|prompt| prompt.content).unwrap_or_default());
-    let written = editor::edited(&text)?;
+    let written = editor::edited(&text, other)?;
     if let Some(lost) = lost {
         let lost = context.output.note_look.paint(ATTENTION, &lost);
         context.output.note(&lost)?;

@@ -42,11 +42,11 @@ impl Written {
     }
 }
 
-/// This text as a person leaves it in `$VISUAL` or `$EDITOR`.
+/// This text as a person leaves it in `$VISUAL` or `$EDITOR`. `other` is how the new prompt is given without an editor.
 ///
 /// # Errors
 /// That there is no editor, that it failed, that the text was left as it was, or that nothing is left of it.
-pub(super) fn edited(text: &str) -> Outcome<Written> {
+pub(super) fn edited(text: &str, other: &str) -> Outcome<Written> {
     let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| {
         let editor = std::env::var(name).ok()?;
         Some(editor).filter(|editor| !editor.trim().is_empty())
@@ -86,7 +86,8 @@ pub(super) fn edited(text: &str) -> Outcome<Written> {
     }
     let left = left.map_err(|error| failed("the new prompt cannot be read", error))?;
     if is_as_it_was(&left) {
-        return Err(Problem::new(Exit::Failed, "the prompt was not changed").hint(NOTHING_SENT));
+        return Err(Problem::new(Exit::Failed, "the prompt was not changed")
+            .hint(format!("{NOTHING_SENT}; to give it without an editor: {other}")));
     }
     if left.trim().is_empty() {
         return Err(Problem::new(Exit::Failed, "the prompt is empty").hint(NOTHING_SENT));
