@@ -327,7 +327,7 @@ pub(super) fn refuse_unreported(
     entry: &AgentEntry,
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
-    let missing = unreported(services, entry, record).map_err(|error| ConversationError::from(&error))?;
+    let missing = unreported(services, entry, record)?;
     let Some(missing) = missing else {
         return Ok(());
     };

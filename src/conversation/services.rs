@@ -10,6 +10,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::time;
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
+use tokio::task::JoinHandle;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::failure::plain;
@@ -93,6 +94,15 @@ impl Services {
     /// A session of an agent whose folder is `root`, which runs in the folder `cwd`.
     pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
         self.home(root).session(Some(cwd), id.as_str())
+    }
+
+    /// Does work on a thread that may block.
+    pub fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let services = Arc::clone(self);
+        tokio::task::spawn_blocking(move || work(&services))
     }
 
     /// Looks at a folder, or reads the end of a file in it, on a thread that may block.

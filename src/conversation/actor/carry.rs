@@ -285,10 +285,9 @@ impl Actor {
         let Some(head) = head.filter(is_new).cloned() else {
             return;
         };
-        let services = Arc::clone(&self.services);
         // Nothing waits for it: failures are logged, and the files stay where they are.
-        tokio::task::spawn_blocking(move || {
-            branching::bring_files(&services, &head);
+        self.services.blocking(move |services| {
+            branching::bring_files(services, &head);
             services.keeper.ask(keeping::Session::from(&head), Depth::Linked);
         });
     }
@@ -320,9 +319,9 @@ impl Actor {
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
                 // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
                 // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
-                let note = move || keeping::note_reported(&services, &entry, &upstream_id);
+                let note = move |services: &Arc<_>| keeping::note_reported(services, &entry, &upstream_id);
                 // A failure is in the log.
-                let _noted = tokio::task::spawn_blocking(note).await;
+                let _noted = services.blocking(note).await;
             }
             Box::new(Input::Written(result))
         }));
@@ -364,12 +363,13 @@ impl Actor {
 
     /// Reads what an undo would take back.
     fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
-        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
-        let look = move || looking_back::look_back(&services, &record, session.as_ref());
-        self.job = Some(Job::finding(job, async move {
-            let looked = tokio::task::spawn_blocking(look).await?;
-            looked.map(Found::LookedBack)
-        }));
+        let record = self.model.record.clone();
+        let look = move |services: &Arc<_>| looking_back::look_back(services, &record, session.as_ref());
+        let looked = self.services.blocking(look);
+        self.job = Some(Job::finding(
+            job,
+            async move { looked.await?.map(Found::LookedBack) },
+        ));
     }
 
     /// Looks where the transcript of the open session ends; the answer keeps its place among the writes.

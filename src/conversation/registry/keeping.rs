@@ -298,7 +298,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let work = move || {
             let sessions = services.keeper.archive.sessions();
-            let sessions = sessions.map_err(|error| failed(&error))?;
+            let sessions = sessions?;
             let total: Total = sessions.iter().collect();
             let (unclaimed, count) = unclaimed(&services, sessions)?;
             Ok(KeepAnswer {
@@ -362,10 +362,10 @@ impl Registry {
                     upstream_id: named.id.clone(),
                 };
                 if let Some(error) = keep(&services, &named.entry, &session, Depth::Packed).error {
-                    return Err(failed(&error));
+                    return Err(error.into());
                 }
                 let held = archive.held(&keeping::key(&named.root, &named.id));
-                let held = held.map_err(|error| failed(&error))?;
+                let held = held?;
                 answer.kept.extend(held.into_iter().map(|file| KeptFile {
                     path: file.path.to_string_lossy().into_owned(),
                     bytes: file.bytes,
@@ -422,7 +422,7 @@ impl Registry {
                         answer.restored.extend(paths);
                     }
                     Err(TranscriptError::NotFound { .. }) => {}
-                    Err(error) if is_head => return Err(failed(&error)),
+                    Err(error) if is_head => return Err(error.into()),
                     Err(error) => {
                         is_any_kept = true;
                         let error = chain_text(&error);
@@ -552,17 +552,8 @@ fn named(services: &Services, session: Session) -> Option<Named> {
 /// How many of the acknowledged turns of a session its copy lacks; 0 if that is unknown.
 fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> {
     let acknowledged = keeping::acknowledged(services, &named.entry.transcript_root(), &named.id);
-    let acknowledged = acknowledged.map_err(|error| failed(&error))?.unwrap_or(0);
+    let acknowledged = acknowledged?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
     let later = services.keeper.archive.turns_behind(&key, acknowledged);
-    Ok(later
-        .map_err(|error| failed(&error))?
-        .map_or(0, MissingTurns::turns))
-}
-
-pub(super) fn failed(error: &TranscriptError) -> ConversationError {
-    match error {
-        TranscriptError::AlreadyExists { path } => ConversationError::NotReplaced { path: path.clone() },
-        _ => error.into(),
-    }
+    Ok(later?.map_or(0, MissingTurns::turns))
 }
