@@ -13,7 +13,7 @@ use crate::archive::MissingTurns;
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
-use crate::conversation::services::chain_text;
+use crate::conversation::services::{SessionRef, chain_text};
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
@@ -132,8 +132,8 @@ impl Climber {
             .map_or(0, |head| head.turns + head.carried_turns);
         let work = self.services.blocking(move |services| {
             let put_back = |id: &UpstreamId| {
-                let cwd = keeping::folder_of(&record, id);
-                keeping::restore(services, &entry, Some(cwd), id)
+                let cwd = SessionRef::of(&record, id).cwd;
+                keeping::restore(services, &entry, Some(&cwd), id)
             };
             for older in ancestors {
                 if let Err(error) = put_back(&older)

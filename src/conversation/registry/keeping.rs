@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep_until};
 use super::super::answer::CallKey;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
-use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
-use super::super::services::{Services, chain_text, now};
+use super::super::keeping::{self, Depth, is_kept, keep, restore};
+use super::super::services::{Services, SessionRef, chain_text, now};
 use super::super::work::UntilStop;
 use super::forgetting::{root_of, unclaimed};
 use super::{Registry, panic_text};
@@ -163,7 +163,7 @@ impl Registry {
         }
     }
 
-    fn keep_one(&self, session: &Session, depth: Depth) {
+    fn keep_one(&self, session: &SessionRef, depth: Depth) {
         let Some(entry) = self.services.catalog.get(&session.agent) else {
             return;
         };
@@ -285,7 +285,7 @@ impl Registry {
                 continue;
             }
             for link in record.chain.links().iter().filter(|link| link.written) {
-                self.keep_one(&Session::from(link), Depth::Packed);
+                self.keep_one(&SessionRef::from(link), Depth::Packed);
             }
         }
     }
@@ -356,7 +356,7 @@ impl Registry {
                 ..KeepAnswer::default()
             };
             for named in &named {
-                let session = Session {
+                let session = SessionRef {
                     agent: named.entry.name.clone(),
                     cwd: named.cwd.clone().unwrap_or_default(),
                     upstream_id: named.id.clone(),
@@ -472,7 +472,7 @@ impl Registry {
         match target {
             Target::Conversation(id) => {
                 let record = self.record(id)?;
-                let links = record.chain.links().iter().map(Session::from);
+                let links = record.chain.links().iter().map(SessionRef::from);
                 let named: Vec<Named> = links
                     .filter_map(|session| named(&self.services, session))
                     .collect();
@@ -537,7 +537,7 @@ impl Registry {
     }
 }
 
-fn named(services: &Services, session: Session) -> Option<Named> {
+fn named(services: &Services, session: SessionRef) -> Option<Named> {
     let entry = services.catalog.get(&session.agent)?;
     let (root, format) = entry.listed_transcripts()?;
     Some(Named {
