@@ -5,15 +5,15 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::effect::Arrival;
-use super::services::{Services, chain_text};
+use super::services::{Services, SessionRef, chain_text};
 use crate::store::{Anchor, ConversationRecord, CutPrompt};
 use crate::transcript::TranscriptError;
 use crate::transcript::message::{Part, Sort, Speaker};
 use crate::transcript::opened::Opened;
 
 /// Where the transcript of a session ends now; none where it cannot be read.
-pub(super) fn anchor(services: &Services, agent: &AgentName, cwd: &str, id: &UpstreamId) -> Option<Anchor> {
-    match open(services, agent, cwd, id)? {
+pub(super) fn anchor(services: &Services, session: &SessionRef) -> Option<Anchor> {
+    match open(services, session)? {
         Ok(opened) => {
             let last = opened.messages().checked_sub(1);
             Some(Anchor {
@@ -41,15 +41,8 @@ pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &C
     let Some(anchor) = &sent.anchor else {
         return Arrival::Unknown;
     };
-    let link = record
-        .chain
-        .links()
-        .iter()
-        .rev()
-        .find(|link| link.upstream_id == *id);
-    let agent = link.map_or(&record.agent, |link| &link.agent);
-    let cwd = link.map_or(&record.cwd, |link| &link.cwd);
-    let mut opened = match open(services, agent, cwd, id) {
+    let session = SessionRef::of(record, id);
+    let mut opened = match open(services, &session) {
         Some(Ok(opened)) => opened,
         Some(Err(error)) if error.is_absence() && anchor.record_uuid.is_none() => {
             return Arrival::Absent;
@@ -78,7 +71,7 @@ pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &C
     });
     match likeness.max() {
         None | Some(Likeness::Another) => Arrival::Absent,
-        Some(Likeness::Same) if is_answered(services, agent, &mut opened) => Arrival::Answered,
+        Some(Likeness::Same) if is_answered(services, &session.agent, &mut opened) => Arrival::Answered,
         Some(Likeness::Same | Likeness::Possible) => Arrival::Present,
     }
 }
@@ -172,14 +165,10 @@ fn is_answered(services: &Services, agent: &AgentName, opened: &mut Opened) -> b
 }
 
 /// The transcript of a session; none where that of its agent cannot be read by this version.
-fn open(
-    services: &Services,
-    agent: &AgentName,
-    cwd: &str,
-    id: &UpstreamId,
-) -> Option<Result<Opened, TranscriptError>> {
-    let (root, format) = services.catalog.get(agent)?.listed_transcripts()?;
-    Some(format.dialect().open(services.session(root, cwd, id), None))
+fn open(services: &Services, session: &SessionRef) -> Option<Result<Opened, TranscriptError>> {
+    let (root, format) = services.catalog.get(&session.agent)?.listed_transcripts()?;
+    let session = services.session(root, &session.cwd, &session.upstream_id);
+    Some(format.dialect().open(session, None))
 }
 
 #[cfg(test)]

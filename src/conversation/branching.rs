@@ -182,11 +182,10 @@ async fn blocking<T: Send + 'static>(
     progress: &Arc<Progress>,
     work: impl FnOnce(&Services, &AgentEntry) -> Result<T, ConversationError> + Send + 'static,
 ) -> Result<T, ConversationError> {
-    let (services, entry) = (Arc::clone(services), Arc::clone(entry));
+    let entry = Arc::clone(entry);
     let meter: Arc<dyn Meter> = Arc::clone(progress) as _;
-    let task = tokio::task::spawn_blocking(move || metered(meter, || work(&services, &entry)));
-    task.await
-        .unwrap_or_else(|error| Err(ConversationError::StoreFailed(error.to_string().into())))
+    let task = services.blocking(move |services| metered(meter, || work(services, &entry)));
+    task.await?
 }
 
 /// Refuses a branch that would keep less than was asked for, before anything is made that would have to be taken back.
@@ -474,15 +473,11 @@ async fn on_disk<T: Default + Send + 'static>(
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(T::default());
     };
-    let (root, agent) = (root.to_path_buf(), entry.name.clone());
+    let root = root.to_path_buf();
     let (cwd, id) = (request.record.cwd.clone(), request.from.clone());
-    let services = Arc::clone(services);
-    let meter: Arc<dyn Meter> = Arc::clone(&request.progress) as _;
-    let look = move || {
+    blocking(services, entry, &request.progress, move |services, entry| {
         let transcripts = (format.dialect(), services.home(&root));
-        pick(transcripts, &cwd, &agent, &id)
-    };
-    let task = tokio::task::spawn_blocking(move || metered(meter, look));
-    task.await
-        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
+        Ok(pick(transcripts, &cwd, &entry.name, &id))
+    })
+    .await
 }

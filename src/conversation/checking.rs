@@ -29,7 +29,7 @@ pub(super) fn check_kept(
 pub(super) fn check_answer(
     report: Result<Report, TranscriptError>,
 ) -> Result<CheckAnswer, ConversationError> {
-    let report = report.map_err(|error| ConversationError::from(&error))?;
+    let report = report?;
     Ok(CheckAnswer {
         findings: report.findings,
         more: report.more,

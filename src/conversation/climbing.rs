@@ -139,10 +139,9 @@ async fn unreported(
     entry: &Arc<AgentEntry>,
     record: &ConversationRecord,
 ) -> Result<Option<MissingTurns>, ConversationError> {
-    let (services, entry, record) = (Arc::clone(services), Arc::clone(entry), record.clone());
-    let look = move || keeping::unreported(&services, &entry, &record);
-    let looked = tokio::task::spawn_blocking(look).await?;
-    looked.map_err(|error| ConversationError::from(&error))
+    let (entry, record) = (Arc::clone(entry), record.clone());
+    let look = services.blocking(move |services| keeping::unreported(services, &entry, &record));
+    Ok(look.await??)
 }
 
 /// Waits until one of these processes has ended, and removes it; returns whether one has ended.

@@ -18,7 +18,7 @@ use crate::transcript::removing::{Beside, Forks, remove_beside};
 
 use super::climbing::acquire;
 use super::keeping;
-use super::services::{Services, chain_text};
+use super::services::{Services, SessionRef, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
 /// where it has one, and what that leaves itself. Files beside it that a fork may need, which is another conversation's, stay
@@ -80,10 +80,7 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
             .filter(|head| !head.written)
             .map(|head| head.upstream_id.clone()),
     };
-    let folders: Vec<String> = own
-        .iter()
-        .map(|id| keeping::folder_of(record, id).to_owned())
-        .collect();
+    let folders: Vec<String> = own.iter().map(|id| SessionRef::of(record, id).cwd).collect();
     let look = move || {
         let sought = own.into_iter().zip(folders);
         let found = sought.map(|(id, folder)| (deletion.places(&id, &folder), id));

@@ -289,11 +289,12 @@ impl From<StoreError> for ConversationError {
     }
 }
 
-/// Why a transcript cannot be read. A temporary error, such as a full disk, does not mean that the transcript is damaged.
-impl From<&TranscriptError> for ConversationError {
-    fn from(error: &TranscriptError) -> Self {
-        let what = chain_text(error);
+/// Why a transcript cannot be read or restored. A temporary error, such as a full disk, does not mean that the transcript is damaged.
+impl From<TranscriptError> for ConversationError {
+    fn from(error: TranscriptError) -> Self {
+        let what = chain_text(&error);
         match error {
+            TranscriptError::AlreadyExists { path } => Self::NotReplaced { path },
             _ if error.is_absence() => Self::NotFound { what },
             _ if error.is_passing() => Self::StoreFailed(StoreFailure {
                 text: format!("{what}; try again when that has passed"),
@@ -439,7 +440,7 @@ mod tests {
             .into_iter()
             .chain([(Errno::ACCESS, false)])
         {
-            let of = |error: TranscriptError| ConversationError::from(&error);
+            let of = ConversationError::from;
             let error = of(TranscriptError::io("read", Path::new("/t.jsonl"))(
                 io::Error::from(errno),
             ));

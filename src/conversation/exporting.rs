@@ -23,7 +23,7 @@ use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
 use super::effect::Arrival;
 use super::error::ConversationError;
 use super::history::behind;
-use super::services::{Services, now};
+use super::services::{Services, SessionRef, now};
 use super::state::view_of_record;
 use super::transition::end_unfinished;
 use super::work::Progress;
@@ -34,6 +34,7 @@ use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
+use files::FoundSession;
 
 /// The longest part of a title that goes into a file's name, in bytes: a name has 255 at most, with day, number and suffix.
 const NAME_LIMIT_BYTES: usize = 180;
@@ -168,7 +169,7 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
     let (mut found, mut kept) = (Vec::new(), Vec::new());
     let head = record.chain.head();
     let mut kept_head = None;
-    for held in held_sessions(&record, &lineage) {
+    for (held, is_written) in held_sessions(&record, &lineage) {
         match files::find(services, &held) {
             Ok(files) => {
                 if head.is_some_and(|head| head.upstream_id == held.upstream_id) {
@@ -179,12 +180,12 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
                 found.extend(files.sessions);
             }
             // A session that no turn has run on has no transcript with most agents.
-            Err(_) if !held.is_written => {}
+            Err(_) if !is_written => {}
             Err(why) => missing.push(held.missing(why)),
         }
     }
     let mut found = files::once_each(found);
-    let bytes_of = |found: &[files::FoundSession]| -> u64 {
+    let bytes_of = |found: &[FoundSession]| -> u64 {
         let parts = found.iter().flat_map(|session| &session.parts);
         parts.map(|part| part.bytes).sum()
     };
@@ -202,18 +203,11 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
         }));
     }
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
-    for (number, session) in (1..).zip(found) {
-        sessions.push(BundledSession {
-            files: bundle::pack::hashed(number, &session.parts, progress)?,
-            real_cwd: real(&session.cwd),
-            upstream_id: session.upstream_id,
-            agent: session.agent,
-            cwd: session.cwd,
-            form: session.form,
-            continued: session.continued,
-            folder: session.folder,
-        });
-        sources.extend(session.parts);
+    for (number, FoundSession { mut session, parts }) in (1..).zip(found) {
+        session.files = bundle::pack::hashed(number, &parts, progress)?;
+        session.real_cwd = real(&session.cwd);
+        sessions.push(session);
+        sources.extend(parts);
     }
     let mut manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
         let entry = services.catalog.get(name);
@@ -260,15 +254,7 @@ impl Manifest {
     }
 }
 
-/// A session that a conversation has had.
-struct HeldSession {
-    upstream_id: UpstreamId,
-    agent: AgentName,
-    cwd: String,
-    is_written: bool,
-}
-
-impl HeldSession {
+impl SessionRef {
     fn missing(&self, detail: String) -> MissingSession {
         MissingSession {
             upstream_id: self.upstream_id.clone(),
@@ -278,27 +264,34 @@ impl HeldSession {
     }
 }
 
-/// The sessions that a conversation ever had, in the order in which they came, with what was last known of each.
-fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<HeldSession> {
+/// The sessions that a conversation ever had, in the order in which they came, with what was last known of each, and whether
+/// it was ever written.
+fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<(SessionRef, bool)> {
     let mut order: Vec<UpstreamId> = Vec::new();
-    let mut known: BTreeMap<UpstreamId, HeldSession> = BTreeMap::new();
-    let of_links = record.chain.links().iter();
-    let links = of_links.map(|link| (&link.upstream_id, &link.agent, &link.cwd, link.written));
+    let mut known: BTreeMap<UpstreamId, (SessionRef, bool)> = BTreeMap::new();
+    let links = record.chain.links().iter();
+    let links = links.map(|link| (SessionRef::from(link), link.written));
     let of_lineage = lineage.iter().filter(|entry| !entry.upstream_id.is_empty());
-    let entries = of_lineage.map(|entry| (&entry.upstream_id, &entry.agent, &entry.cwd, entry.written));
-    for (id, agent, cwd, is_written) in entries.chain(links) {
-        let session = known.entry(id.clone()).or_insert_with(|| {
-            order.push(id.clone());
-            HeldSession {
-                upstream_id: id.clone(),
-                agent: agent.clone(),
-                cwd: String::new(),
-                is_written: false,
+    let entries = of_lineage.map(|entry| {
+        let session = SessionRef {
+            agent: entry.agent.clone(),
+            cwd: entry.cwd.clone(),
+            upstream_id: entry.upstream_id.clone(),
+        };
+        (session, entry.written)
+    });
+    for (session, is_written) in entries.chain(links) {
+        let id = session.upstream_id.clone();
+        match known.get_mut(&id) {
+            Some((known, was_written)) => {
+                *known = session;
+                *was_written |= is_written;
             }
-        });
-        session.agent.clone_from(agent);
-        session.cwd.clone_from(cwd);
-        session.is_written |= is_written;
+            None => {
+                order.push(id.clone());
+                known.insert(id, (session, is_written));
+            }
+        }
     }
     order.iter().filter_map(|id| known.remove(id)).collect()
 }

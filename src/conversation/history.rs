@@ -201,9 +201,7 @@ impl History {
                             true => behind(services, head, session.kept.as_ref()),
                             false => unreported(services, head, 0),
                         };
-                        history
-                            .gaps
-                            .extend(gap.map_err(|error| ConversationError::from(&error))?);
+                        history.gaps.extend(gap?);
                     }
                     for source in sources {
                         match open_source(services, known(&source.upstream_id), &source, reach) {

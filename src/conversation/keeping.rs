@@ -13,13 +13,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bridge_protocol::link::Link;
-use bridge_protocol::{AgentName, UpstreamId};
+use bridge_protocol::UpstreamId;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::error::ConversationError;
-use super::services::{Services, chain_text};
+use super::services::{Services, SessionRef, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::archive::{Advice, Archive, KeepOutcome, KeptFrom, Key, MissingTurns};
 use crate::files::misplaced::Misplaced;
@@ -63,27 +62,6 @@ pub enum Depth {
     Packed,
 }
 
-/// A session that is to be kept.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Session {
-    /// The agent that has it.
-    pub agent: AgentName,
-    /// The folder that it runs in.
-    pub cwd: String,
-    /// The agent's own id of it.
-    pub upstream_id: UpstreamId,
-}
-
-impl From<&Link> for Session {
-    fn from(link: &Link) -> Self {
-        Self {
-            agent: link.agent.clone(),
-            cwd: link.cwd.clone(),
-            upstream_id: link.upstream_id.clone(),
-        }
-    }
-}
-
 /// The copies of transcripts, and the sessions that wait to be kept.
 #[derive(Debug)]
 pub struct Keeper {
@@ -91,7 +69,7 @@ pub struct Keeper {
     pub archive: Archive,
     /// What the user has set.
     pub rules: KeepRules,
-    asked: Mutex<BTreeMap<Session, Depth>>,
+    asked: Mutex<BTreeMap<SessionRef, Depth>>,
     wake: Notify,
     /// Links and files in place of folders of copies that were reported. Each backup finds them again.
     misplaced: Mutex<BTreeSet<PathBuf>>,
@@ -112,7 +90,7 @@ impl Keeper {
 
     /// Asks for a session to be kept soon, if keeping is on. If too many sessions wait, it is kept when it is asked for again, or
     /// within a day.
-    pub fn ask(&self, session: Session, depth: Depth) {
+    pub fn ask(&self, session: SessionRef, depth: Depth) {
         if !self.rules.is_on || session.upstream_id.is_empty() {
             return;
         }
@@ -132,7 +110,7 @@ impl Keeper {
 
     /// The sessions that were asked for since the last call.
     #[must_use]
-    pub fn take(&self) -> BTreeMap<Session, Depth> {
+    pub fn take(&self) -> BTreeMap<SessionRef, Depth> {
         std::mem::take(&mut *self.lock())
     }
 
@@ -142,7 +120,7 @@ impl Keeper {
         reported.insert(misplaced.path.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Session, Depth>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionRef, Depth>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,7 +135,12 @@ pub(super) fn key(root: &Path, id: &UpstreamId) -> Key {
 
 /// Backs up a session, with the rollouts in which its history begins. If its transcript is missing, its linked copies are
 /// packed.
-pub(super) fn keep(services: &Services, entry: &AgentEntry, session: &Session, depth: Depth) -> KeepOutcome {
+pub(super) fn keep(
+    services: &Services,
+    entry: &AgentEntry,
+    session: &SessionRef,
+    depth: Depth,
+) -> KeepOutcome {
     let mut kept = KeepOutcome::default();
     let done = keep_files(services, entry, session, depth, &mut kept);
     kept.error = kept.error.or(done.err());
@@ -167,7 +150,7 @@ pub(super) fn keep(services: &Services, entry: &AgentEntry, session: &Session, d
 fn keep_files(
     services: &Services,
     entry: &AgentEntry,
-    session: &Session,
+    session: &SessionRef,
     depth: Depth,
     kept: &mut KeepOutcome,
 ) -> Result<(), TranscriptError> {
@@ -249,13 +232,6 @@ pub(super) fn acknowledged(
     Ok(most)
 }
 
-/// The folder in which a session of a conversation ran. If the session has left the chain: the folder of the conversation.
-pub(super) fn folder_of<'a>(record: &'a ConversationRecord, id: &UpstreamId) -> &'a str {
-    let mut links = record.chain.links().iter();
-    let link = links.find(|link| link.upstream_id == *id);
-    link.map_or(&record.cwd, |link| &link.cwd)
-}
-
 /// How many acknowledged turns a session would lack if its transcript were restored now. `None` if it would lack none, or has a
 /// transcript.
 ///
@@ -327,7 +303,7 @@ pub(super) fn refuse_unreported(
     entry: &AgentEntry,
     record: &ConversationRecord,
 ) -> Result<(), ConversationError> {
-    let missing = unreported(services, entry, record).map_err(|error| ConversationError::from(&error))?;
+    let missing = unreported(services, entry, record)?;
     let Some(missing) = missing else {
         return Ok(());
     };
@@ -374,7 +350,7 @@ pub(super) fn put_back_whole<'a>(
 ) {
     for id in sessions.filter(|id| is_lost(services, entry, record, id)) {
         let put = match lost_turns(services, entry, id) {
-            Ok(None) => restore(services, entry, Some(folder_of(record, id)), id).map(drop),
+            Ok(None) => restore(services, entry, Some(&SessionRef::of(record, id).cwd), id).map(drop),
             Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
         };
@@ -423,7 +399,7 @@ pub(super) fn bring_back(
     let place = links.iter().position(|link| link.upstream_id == *id);
     let older = links[..place.unwrap_or_default()].iter();
     put_back_whole(services, entry, record, older.map(|link| &link.upstream_id));
-    let restored = restore(services, entry, Some(folder_of(record, id)), id).map_err(unread)?;
+    let restored = restore(services, entry, Some(&SessionRef::of(record, id).cwd), id).map_err(unread)?;
     tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "restored a transcript from its backup for a change that needs it");
     Ok(())
 }
@@ -438,7 +414,7 @@ pub(super) fn is_lost(
     let Some((root, format)) = entry.listed_transcripts() else {
         return false;
     };
-    is_missing(services, root, format, folder_of(record, id), id) && is_kept(services, root, id)
+    is_missing(services, root, format, &SessionRef::of(record, id).cwd, id) && is_kept(services, root, id)
 }
 
 /// Whether a session has no transcript, or only a blank one, as a loss of power leaves it.
@@ -580,8 +556,8 @@ fn relocation(
 mod tests {
     use super::*;
 
-    fn session(id: &str) -> Session {
-        Session {
+    fn session(id: &str) -> SessionRef {
+        SessionRef {
             agent: "claude".into(),
             cwd: "/p".to_owned(),
             upstream_id: id.into(),

@@ -111,9 +111,9 @@ pub(super) async fn carry_out(
         // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
         let _finished = finishing.await;
     }
-    let work = move || carry_out_now(&services, &record, &destination, &neighbours, &progress);
-    let done = tokio::task::spawn_blocking(work).await;
-    done?
+    let work =
+        move |services: &Arc<_>| carry_out_now(services, &record, &destination, &neighbours, &progress);
+    services.blocking(work).await?
 }
 
 fn carry_out_now(

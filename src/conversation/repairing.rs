@@ -72,16 +72,15 @@ pub(super) async fn carry_out(
 ) -> Result<(Repaired, Resource), ConversationError> {
     closed.ended().await?;
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
-    let work = move || {
-        let done = metered(meter, || of_head(&services, &record));
+    let done = services.blocking(move |services| {
+        let done = metered(meter, || of_head(services, &record));
         // Here, since a copy that is not wanted is removed when it is dropped, which blocks.
         progress
             .step(0)
             .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
         done
-    };
-    let done = tokio::task::spawn_blocking(work).await;
-    done?
+    });
+    done.await?
 }
 
 fn of_head(
@@ -100,11 +99,8 @@ fn of_head(
         keeping::bring_back(services, &entry, record, id)?;
     }
     let (dialect, home) = (format.dialect(), services.home(root));
-    let path = dialect
-        .find(home.session(Some(&head.cwd), id.as_str()))
-        .map_err(|error| ConversationError::from(&error))?;
-    let report = dialect.check(home.session(Some(&head.cwd), id.as_str()), &path);
-    let report = report.map_err(|error| ConversationError::from(&error))?;
+    let path = dialect.find(home.session(Some(&head.cwd), id.as_str()))?;
+    let report = dialect.check(home.session(Some(&head.cwd), id.as_str()), &path)?;
     let damaged = Damaged {
         root,
         id,

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
+use bridge_protocol::link::Link;
 use bridge_protocol::time;
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
+use tokio::task::JoinHandle;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::failure::plain;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
-use crate::store::Store;
+use crate::store::{ConversationRecord, Store};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::{Home, Session};
 use crate::transcript::library::Library;
@@ -95,6 +97,15 @@ impl Services {
         self.home(root).session(Some(cwd), id.as_str())
     }
 
+    /// Does work on a thread that may block.
+    pub fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let services = Arc::clone(self);
+        tokio::task::spawn_blocking(move || work(&services))
+    }
+
     /// Looks at a folder, or reads the end of a file in it, on a thread that may block.
     ///
     /// # Errors
@@ -140,6 +151,44 @@ impl Services {
             session: None,
         };
         self.hub.announce(id, &event, &time::text(now()));
+    }
+}
+
+/// A session of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionRef {
+    /// The agent that has it.
+    pub agent: AgentName,
+    /// The folder that it runs in.
+    pub cwd: String,
+    /// The agent's own id of it.
+    pub upstream_id: UpstreamId,
+}
+
+impl SessionRef {
+    /// The session of this id. One that is not in the chain, such as the branch of an edit whose prompt was not accepted,
+    /// runs where the conversation does.
+    #[must_use]
+    pub fn of(record: &ConversationRecord, id: &UpstreamId) -> Self {
+        let mut links = record.chain.links().iter();
+        match links.find(|link| link.upstream_id == *id) {
+            Some(link) => link.into(),
+            None => Self {
+                agent: record.agent.clone(),
+                cwd: record.cwd.clone(),
+                upstream_id: id.clone(),
+            },
+        }
+    }
+}
+
+impl From<&Link> for SessionRef {
+    fn from(link: &Link) -> Self {
+        Self {
+            agent: link.agent.clone(),
+            cwd: link.cwd.clone(),
+            upstream_id: link.upstream_id.clone(),
+        }
     }
 }
 

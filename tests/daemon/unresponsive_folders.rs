@@ -199,7 +199,8 @@ async fn a_prompt_to_an_open_session_is_refused_if_its_transcripts_do_not_answer
     let mut cancelled = daemon.raw().await;
     let three = json!({"conversationId": other, "prompt": "three"});
     let three = cancelled.send("conversation/prompt", three).await;
-    app.ask("conversation/cancel", other).await;
+    let cancel = json!({"conversationId": other});
+    cancelled.send("conversation/cancel", cancel).await;
     let answer = raw.answer(prompt).await;
     assert!(answer.to_string().contains(&folder), "{answer}");
     refusal.check(&answer, "conversation/prompt");

@@ -32,7 +32,7 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
-use crate::conversation::services::{Services, chain_text};
+use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, Known, conversation_error};
 use crate::conversation::work::Begun;
@@ -285,18 +285,17 @@ impl Actor {
         let Some(head) = head.filter(is_new).cloned() else {
             return;
         };
-        let services = Arc::clone(&self.services);
         // Nothing waits for it: failures are logged, and the files stay where they are.
-        tokio::task::spawn_blocking(move || {
-            branching::bring_files(&services, &head);
-            services.keeper.ask(keeping::Session::from(&head), Depth::Linked);
+        self.services.blocking(move |services| {
+            branching::bring_files(services, &head);
+            services.keeper.ask(SessionRef::from(&head), Depth::Linked);
         });
     }
 
     /// Has the head kept, where it was ever written.
     fn ask_to_keep(&self, depth: Depth) {
         if let Some(head) = self.model.record.chain.head().filter(|head| head.written) {
-            self.services.keeper.ask(keeping::Session::from(head), depth);
+            self.services.keeper.ask(SessionRef::from(head), depth);
         }
     }
 
@@ -320,9 +319,9 @@ impl Actor {
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
                 // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
                 // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
-                let note = move || keeping::note_reported(&services, &entry, &upstream_id);
+                let note = move |services: &Arc<_>| keeping::note_reported(services, &entry, &upstream_id);
                 // A failure is in the log.
-                let _noted = tokio::task::spawn_blocking(note).await;
+                let _noted = services.blocking(note).await;
             }
             Box::new(Input::Written(result))
         }));
@@ -364,12 +363,13 @@ impl Actor {
 
     /// Reads what an undo would take back.
     fn look_back(&mut self, job: u64, session: Option<UpstreamId>) {
-        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
-        let look = move || looking_back::look_back(&services, &record, session.as_ref());
-        self.job = Some(Job::finding(job, async move {
-            let looked = tokio::task::spawn_blocking(look).await?;
-            looked.map(Found::LookedBack)
-        }));
+        let record = self.model.record.clone();
+        let look = move |services: &Arc<_>| looking_back::look_back(services, &record, session.as_ref());
+        let looked = self.services.blocking(look);
+        self.job = Some(Job::finding(
+            job,
+            async move { looked.await?.map(Found::LookedBack) },
+        ));
     }
 
     /// Looks where the transcript of the open session ends; the answer keeps its place among the writes.
@@ -379,21 +379,14 @@ impl Actor {
             Session::Live(live) => Some(&live.upstream_id),
             Session::Closed => record.chain.head().map(|head| &head.upstream_id),
         };
-        let head = open.map(|id| {
-            let mut links = record.chain.links().iter();
-            match links.find(|link| link.upstream_id == *id) {
-                Some(link) => (link.agent.clone(), link.cwd.clone(), id.clone()),
-                // The branch of an edit is no link before its prompt is accepted.
-                None => (record.agent.clone(), record.cwd.clone(), id.clone()),
-            }
-        });
+        let head = open.map(|id| SessionRef::of(record, id));
         // After this prompt it could not be judged any more.
         let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
         let looked = self.look_at_transcripts(move |services| {
             let earlier = cut.map(|(record, cut)| arrival::arrival(services, &record, &cut));
-            let anchor = head.and_then(|(agent, cwd, id)| arrival::anchor(services, &agent, &cwd, &id));
+            let anchor = head.and_then(|head| arrival::anchor(services, &head));
             (anchor, earlier)
         });
         self.writes.push_back(Box::pin(async move {
@@ -507,7 +500,7 @@ impl Actor {
                     Err(error) => deleting::keep_transcripts(&services, &record, &error.to_string()),
                 };
             } else if let Some(head) = record.chain.head().filter(|head| head.written) {
-                services.keeper.ask(keeping::Session::from(head), Depth::Packed);
+                services.keeper.ask(SessionRef::from(head), Depth::Packed);
             }
             Ok(Found::Closed(remaining))
         }));

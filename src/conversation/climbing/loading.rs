@@ -1,7 +1,6 @@
 //! Counts the turns and prompts in the transcript of a session while the agent opens it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use bridge_protocol::id::UpstreamId;
 use tokio::task::JoinHandle;
@@ -36,13 +35,12 @@ impl Climber {
         id: &UpstreamId,
         is_restored: bool,
     ) -> JoinHandle<Result<Option<Counted>, ConversationError>> {
-        let services = Arc::clone(&self.services);
         let listed = self.entry.listed_transcripts();
         let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
         let (record, id) = (self.record.clone(), id.clone());
-        tokio::task::spawn_blocking(move || {
+        self.services.blocking(move |services| {
             let counted =
-                listed.map(|(root, format)| count(&services, &record, &root, format, &id, is_restored));
+                listed.map(|(root, format)| count(services, &record, &root, format, &id, is_restored));
             counted.transpose().map(Option::flatten)
         })
     }

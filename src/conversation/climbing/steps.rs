@@ -13,10 +13,9 @@ use crate::archive::MissingTurns;
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
-use crate::conversation::services::chain_text;
+use crate::conversation::services::{SessionRef, chain_text};
 use crate::store::StoreError;
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::Home;
 use crate::transcript::on_disk::OnDisk;
 
 impl Climber {
@@ -26,8 +25,7 @@ impl Climber {
         let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
         let cwd = self.record.cwd.clone();
         let head = goal.head.clone();
-        let services = Arc::clone(&self.services);
-        tokio::task::spawn_blocking(move || match (listed, head) {
+        self.services.blocking(move |services| match (listed, head) {
             (Some((root, format)), Some(head)) => {
                 disk::head_on_disk((format.dialect(), services.home(&root)), &cwd, &head)
             }
@@ -46,30 +44,28 @@ impl Climber {
             return Inspection::default();
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
-        let goal = climb.goal().clone();
-        let (services, entry) = (Arc::clone(&self.services), Arc::clone(&self.entry));
-        let inspect = move || {
+        let (goal, entry) = (climb.goal().clone(), Arc::clone(&self.entry));
+        let inspect = self.services.blocking(move |services| {
             if goal.head.as_ref().is_some_and(|head| !head.written) {
                 // What was branched off and never prompted is made again of what it came from.
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
-                keeping::put_back_whole(&services, &entry, &record, sources);
+                keeping::put_back_whole(services, &entry, &record, sources);
             }
             let lineage = services.store.lineage_all(record.id)?;
             let transcripts = (dialect, services.home(&root));
-            let found = inspection::inspect(&services, transcripts, &record, &lineage, &goal);
+            let found = inspection::inspect(services, transcripts, &record, &lineage, &goal);
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
-                keeping::is_missing(&services, &root, format, &record.cwd, id)
-                    && keeping::is_kept(&services, &root, id)
+                keeping::is_missing(services, &root, format, &record.cwd, id)
+                    && keeping::is_kept(services, &root, id)
             });
             Ok(Inspection { is_kept, ..found })
-        };
-        let task = tokio::task::spawn_blocking(inspect);
+        });
         let unread = |error: String| Inspection {
             unread: Some(error),
             ..Inspection::default()
         };
-        match task.await {
+        match inspect.await {
             Ok(Ok(inspection)) => inspection,
             Ok(Err(error)) => unread(chain_text(&error as &StoreError)),
             Err(error) => unread(error.to_string()),
@@ -81,15 +77,11 @@ impl Climber {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(());
         };
-        let (services, root) = (Arc::clone(&self.services), root.to_path_buf());
-        let (cwd, id) = (self.record.cwd.clone(), id.clone());
-        let look = move || {
-            let (library, root) = (&services.library, root.as_path());
-            format
-                .dialect()
-                .is_ambiguous(Home { library, root }.session(Some(&cwd), id.as_str()))
-        };
-        match tokio::task::spawn_blocking(look).await {
+        let (root, cwd, id) = (root.to_path_buf(), self.record.cwd.clone(), id.clone());
+        let look = self
+            .services
+            .blocking(move |services| format.dialect().is_ambiguous(services.session(&root, &cwd, &id)));
+        match look.await {
             Ok(true) => Err(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
                 self.record.cwd
@@ -133,15 +125,15 @@ impl Climber {
             .iter()
             .map(|ancestor| ancestor.upstream_id.clone())
             .collect();
-        let (services, entry) = (Arc::clone(&self.services), Arc::clone(&self.entry));
+        let entry = Arc::clone(&self.entry);
         let head_turns = goal
             .head
             .as_ref()
             .map_or(0, |head| head.turns + head.carried_turns);
-        let work = move || {
+        let work = self.services.blocking(move |services| {
             let put_back = |id: &UpstreamId| {
-                let cwd = keeping::folder_of(&record, id);
-                keeping::restore(&services, &entry, Some(cwd), id)
+                let cwd = SessionRef::of(&record, id).cwd;
+                keeping::restore(services, &entry, Some(&cwd), id)
             };
             for older in ancestors {
                 if let Err(error) = put_back(&older)
@@ -154,8 +146,8 @@ impl Climber {
             let key = keeping::key(&root, &head);
             let behind = services.keeper.archive.turns_behind(&key, head_turns)?;
             Ok::<_, TranscriptError>((restored, behind))
-        };
-        match tokio::task::spawn_blocking(work).await {
+        });
+        match work.await {
             Ok(Ok((restored, behind))) => {
                 self.kept_lacks = behind.map_or(0, MissingTurns::turns);
                 if behind == Some(MissingTurns::Unknown) {
@@ -188,8 +180,8 @@ impl Climber {
             source.clone(),
             until.cloned(),
         );
-        let (agent, services) = (self.entry.name.clone(), Arc::clone(&self.services));
-        let copied = tokio::task::spawn_blocking(move || {
+        let agent = self.entry.name.clone();
+        let copied = self.services.blocking(move |services| {
             let transcripts = (format.dialect(), services.home(&root));
             let noting = |id: &_, path: &_| services.note_copy(id, path);
             let (new_id, path, place) = match via {
@@ -243,16 +235,13 @@ impl Climber {
     }
 
     pub(super) async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
-        let (services, record, goal) = (
-            Arc::clone(&self.services),
-            self.record.clone(),
-            climb.goal().clone(),
-        );
-        let told = tokio::task::spawn_blocking(move || match services.store.lineage_all(record.id) {
-            Ok(lineage) => inspection::retell(&services, &record, &lineage, &goal),
-            Err(_) => (None, None),
+        let (record, goal) = (self.record.clone(), climb.goal().clone());
+        let told = self.services.blocking(move |services| {
+            let lineage = services.store.lineage_all(record.id).ok()?;
+            let (preamble, place) = inspection::retell(services, &record, &lineage, &goal);
+            Some((preamble?, place))
         });
-        let Ok((Some(preamble), place)) = told.await else {
+        let Ok(Some((preamble, place))) = told.await else {
             return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
         };
         let mut link = self.fresh_link(climb);

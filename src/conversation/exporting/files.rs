@@ -3,29 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::export::MissingSession;
-use bridge_protocol::{AgentName, UpstreamId};
 
-use super::HeldSession;
 use crate::archive::Unpacked;
-use crate::conversation::bundle::{is_beside, is_session_id};
+use crate::conversation::bundle::{BundledSession, is_beside, is_session_id};
 use crate::conversation::keeping;
-use crate::conversation::services::{Services, chain_text};
+use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::borrowed_files::{Claimed, collect_borrowed};
 use crate::transcript::parts::Part;
-use crate::transcript::shelf::Format;
 
-/// A session that goes into a bundle.
+/// A session that goes into a bundle, and its files, which are not hashed yet.
 pub(super) struct FoundSession {
-    pub(super) upstream_id: UpstreamId,
-    pub(super) agent: AgentName,
-    pub(super) cwd: String,
-    pub(super) form: Format,
-    /// Whether it is there only because another continues it.
-    pub(super) continued: bool,
-    /// The folder of its transcript below the agent's own.
-    pub(super) folder: String,
+    pub(super) session: BundledSession,
     pub(super) parts: Vec<Part>,
 }
 
@@ -40,7 +31,7 @@ pub(super) struct Found {
 }
 
 /// The files of a session, or the reason why there are none, as text.
-pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, String> {
+pub(super) fn find(services: &Services, held: &SessionRef) -> Result<Found, String> {
     let Some(entry) = services.catalog.get(&held.agent) else {
         return Err(format!(
             "there is no agent {:?} in the configuration",
@@ -89,13 +80,18 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
                 .map(|what| held.missing(what)),
         );
         let upstream_id = UpstreamId::new(found.upstream_id);
-        FoundSession {
+        let session = BundledSession {
             continued: upstream_id != held.upstream_id,
             upstream_id,
             agent: held.agent.clone(),
             cwd: held.cwd.clone(),
+            real_cwd: None,
             form: format,
             folder: folder_below(root, &found.transcript),
+            files: Vec::new(),
+        };
+        FoundSession {
+            session,
             parts: found.parts,
         }
     });
@@ -109,14 +105,11 @@ pub(super) fn find(services: &Services, held: &HeldSession) -> Result<Found, Str
 
 /// Each session once: one that the conversation has had stands for itself, also where another continues it.
 pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
-    let place = |session: &FoundSession| (session.agent.clone(), session.upstream_id.clone());
-    let own: BTreeSet<_> = found
-        .iter()
-        .filter(|session| !session.continued)
-        .map(place)
-        .collect();
+    let place = |session: &BundledSession| (session.agent.clone(), session.upstream_id.clone());
+    let own = found.iter().map(|found| &found.session);
+    let own: BTreeSet<_> = own.filter(|session| !session.continued).map(place).collect();
     let mut seen = BTreeSet::new();
-    let is_first = |session: &FoundSession| {
+    let is_first = |FoundSession { session, .. }: &FoundSession| {
         let place = place(session);
         !(session.continued && own.contains(&place)) && seen.insert(place)
     };
@@ -128,7 +121,7 @@ pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
 /// Adds what the records of Claude's sessions name and what lies with others that do not go along: a fork's long results
 /// and its subagents stay with the session that it was forked from.
 pub(super) fn add_borrowed(found: &mut [FoundSession]) -> Vec<MissingSession> {
-    let stands_alone = |session: &&mut FoundSession| !session.form.dialect().can().by_reference;
+    let stands_alone = |found: &&mut FoundSession| !found.session.form.dialect().can().by_reference;
     let mut claimed = Claimed::default();
     for session in found.iter() {
         let project = session
@@ -140,8 +133,8 @@ pub(super) fn add_borrowed(found: &mut [FoundSession]) -> Vec<MissingSession> {
         }
     }
     let sessions = found.iter_mut().filter(stands_alone);
-    let gone = sessions.filter_map(|session| {
-        let told = collect_borrowed(&mut session.parts, &mut claimed);
+    let gone = sessions.filter_map(|FoundSession { session, parts }| {
+        let told = collect_borrowed(parts, &mut claimed);
         Some(MissingSession {
             upstream_id: session.upstream_id.clone(),
             agent: session.agent.clone(),

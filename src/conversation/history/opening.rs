@@ -36,14 +36,12 @@ impl History {
         let upstream_id = UpstreamId::new(place.upstream_id.as_str());
         // What cannot be read may hold it: that is another answer than that there is none.
         let mut failure = None;
-        let mut open_in = |root: &Path| {
-            let opened = format.dialect().open_at(services.home(root), place);
-            if let Err(error) = &opened
-                && !error.is_absence()
-            {
-                failure = Some(error.into());
+        let mut open_in = |root: &Path| match format.dialect().open_at(services.home(root), place) {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                failure = (!error.is_absence()).then(|| error.into()).or(failure.take());
+                None
             }
-            opened.ok()
         };
         let mut opened = open_in(root);
         let mut kept = None;

@@ -52,7 +52,7 @@ impl Held {
             .format
             .dialect()
             .recorded(home.session(cwd, self.id.as_str()));
-        recorded.map_err(|error| ConversationError::from(&error))
+        Ok(recorded?)
     }
 }
 
@@ -208,14 +208,13 @@ impl Registry {
         let Some((root, format)) = entry.and_then(|entry| entry.listed_transcripts()) else {
             return Ok(false);
         };
-        let (root, services) = (root.to_path_buf(), Arc::clone(&self.services));
-        let look = move || {
+        let root = root.to_path_buf();
+        let look = self.services.blocking(move |services| {
             let dialect = format.dialect();
             let found = dialect.find(services.session(&root, &head.cwd, &head.upstream_id));
             found.is_ok_and(|path| dialect.archived(&root, &path).is_some())
-        };
-        let looked = tokio::task::spawn_blocking(look).await;
-        looked.map_err(|_| ConversationError::Lost)
+        });
+        Ok(look.await?)
     }
 
     /// The damage of the transcript of a conversation's head.
@@ -233,15 +232,11 @@ impl Registry {
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
         let services = Arc::clone(&self.services);
         self.reading("transcript/check", Some(record.id), move || {
-            if let Some(kept) =
-                in_place_of_lost(&services, &entry, &id).map_err(|error| ConversationError::from(&error))?
-            {
+            if let Some(kept) = in_place_of_lost(&services, &entry, &id)? {
                 return check_kept(&entry, &id, &kept);
             }
             let (dialect, home) = (format.dialect(), services.home(&root));
-            let path = dialect
-                .find(home.session(Some(&cwd), id.as_str()))
-                .map_err(|error| ConversationError::from(&error))?;
+            let path = dialect.find(home.session(Some(&cwd), id.as_str()))?;
             check_answer(dialect.check(home.session(Some(&cwd), id.as_str()), &path))
         })
         .await
@@ -457,7 +452,7 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
                 id: id.clone(),
                 paths,
             }),
-            Err(error @ TranscriptError::InvalidId { .. }) => return Err(ConversationError::from(&error)),
+            Err(error @ TranscriptError::InvalidId { .. }) => return Err(error.into()),
             // Another agent may have it.
             Err(error) => problems.push(chain_text(&error)),
         }
@@ -492,7 +487,7 @@ fn check_lost(
 ) -> Result<Option<CheckAnswer>, ConversationError> {
     let mut found = Vec::new();
     for entry in entries {
-        let kept = in_place_of_lost(services, entry, id).map_err(|error| ConversationError::from(&error))?;
+        let kept = in_place_of_lost(services, entry, id)?;
         found.extend(kept.map(|kept| (entry, kept)));
     }
     match found.as_slice() {

@@ -85,9 +85,8 @@ impl Registry {
         view.cut_short = record.cut.is_some();
         let usage = usage.or_else(|| record.usage.clone());
         let cwd = record.cwd.clone();
-        let services = Arc::clone(&self.services);
         let progress = begun.progress();
-        let work = move || {
+        let work = self.services.blocking(move |services| {
             // Until the work has ended, which is a while after its caller has left.
             let _turn = (reading, carrying);
             let mut lineage = services.store.lineage_all(id)?;
@@ -103,10 +102,10 @@ impl Registry {
             let meter = Arc::clone(&progress);
             // What is only looked at counts too, and ends when nobody waits for it.
             metered(meter, || {
-                exporting::export(&services, export, format, path.as_deref(), &progress)
+                exporting::export(services, export, format, path.as_deref(), &progress)
             })
-        };
-        let export = async { tokio::task::spawn_blocking(work).await? };
+        });
+        let export = async { work.await? };
         let done = match &place {
             Some(place) => place.unless_stalled(&begun.progress(), export).await,
             None => export.await,
@@ -150,22 +149,20 @@ impl Registry {
             return Err(ConversationError::ShuttingDown);
         }
         let _carried = self.carrying.acquire().await;
-        let services = Arc::clone(&self.services);
-        let work = move || importing::import(&services, &import, &progress);
-        let done = tokio::task::spawn_blocking(work).await;
-        let imported = done??;
+        let work = self
+            .services
+            .blocking(move |services| importing::import(services, &import, &progress));
+        let imported = work.await??;
         // One at a time from here on: an adoption of one of its transcripts may be on its way.
         let _turn = self.taking_on().await?;
-        let services = Arc::clone(&self.services);
-        let work = move || {
-            importing::still_free(&services, &imported)?;
+        let work = self.services.blocking(move |services| {
+            importing::still_free(services, &imported)?;
             // No turn that came with it is new, whoever had it.
-            if let Some((id, bytes)) = head_size(&services, &imported.record) {
+            if let Some((id, bytes)) = head_size(services, &imported.record) {
                 services.old_bytes.note(&id, bytes);
             }
             Ok::<_, ConversationError>(imported)
-        };
-        let imported = tokio::task::spawn_blocking(work).await;
+        });
         let Imported {
             mut placed,
             record,
@@ -174,7 +171,7 @@ impl Registry {
             unchanged,
             left_out,
             missing_values,
-        } = imported??;
+        } = work.await??;
         let conversation = view_of_record(&record);
         let answer = Answer::Imported(Box::new(ImportAnswer {
             conversation: conversation.clone(),
@@ -200,9 +197,10 @@ impl Registry {
 
     /// Undoes the imports that an earlier daemon left unfinished. Whether each of them is undone or set aside.
     pub async fn take_back_imports(&self) -> bool {
-        let services = Arc::clone(&self.services);
-        let work = move || importing::undo_unfinished(&services);
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let work = self
+            .services
+            .blocking(|services| importing::undo_unfinished(services));
+        work.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not settle the unfinished imports");
             false
         })

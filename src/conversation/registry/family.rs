@@ -24,10 +24,9 @@ impl Registry {
     pub async fn tree(&self, id: ConversationId) -> Result<TreeAnswer, ConversationError> {
         let branches = {
             let _turn = self.searching.acquire().await;
-            let store = self.services.store.clone();
-            let read = tokio::task::spawn_blocking(move || store.branches());
-            let read = read.await?;
-            read?
+            self.services
+                .blocking(|services| services.store.branches())
+                .await??
         };
         let parents: HashMap<_, _> = branches.iter().copied().collect();
         let mut children: HashMap<_, Vec<_>> = HashMap::new();

@@ -14,7 +14,6 @@ use super::super::error::ConversationError;
 use super::super::keeping::is_used;
 use super::super::services::Services;
 use super::Registry;
-use super::keeping::failed;
 use crate::agent::catalog::AgentEntry;
 use crate::archive::{KeptSession, Key};
 use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
@@ -40,7 +39,7 @@ pub(super) fn unclaimed(
             let root = &session.key.root;
             if !bases.contains_key(root) {
                 let read = services.keeper.archive.bases(root);
-                bases.insert(root.clone(), read.map_err(|error| failed(&error))?);
+                bases.insert(root.clone(), read?);
             }
             if bases[root].contains(&session.key.upstream_id) {
                 continue;
@@ -113,7 +112,7 @@ fn named(
     entry: Option<&AgentEntry>,
 ) -> Result<KeptSession, ConversationError> {
     let sessions = services.keeper.archive.sessions();
-    let mut found = sessions.map_err(|error| failed(&error))?;
+    let mut found = sessions?;
     let root = entry.map(|entry| entry.listed_transcripts().map(|(root, _)| root));
     found.retain(|session| {
         session.key.upstream_id == id.as_str() && root.is_none_or(|root| root == Some(&session.key.root))
@@ -145,7 +144,7 @@ fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, Co
     }
     let archive = &services.keeper.archive;
     if !session.may_be_base {
-        archive.remove(key).map_err(|error| failed(&error))?;
+        archive.remove(key)?;
         return Ok(ForgetAnswer {
             bytes: session.bytes,
             needed: false,
@@ -154,8 +153,8 @@ fn forget(services: &Services, session: &KeptSession) -> Result<ForgetAnswer, Co
     let ids = BTreeSet::from([key.upstream_id.clone()]);
     let root = root_of(key);
     let removed = archive.remove_unneeded(&key.root, &ids, |id| is_used(services, &root, &id.into()));
-    removed.map_err(|error| failed(&error))?;
-    let needed = !archive.held(key).map_err(|error| failed(&error))?.is_empty();
+    removed?;
+    let needed = !archive.held(key)?.is_empty();
     Ok(ForgetAnswer {
         bytes: if needed { 0 } else { session.bytes },
         needed,

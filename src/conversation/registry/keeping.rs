@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep_until};
 use super::super::answer::CallKey;
 use super::super::error::ConversationError;
 use super::super::growth::Growth;
-use super::super::keeping::{self, Depth, Session, is_kept, keep, restore};
-use super::super::services::{Services, chain_text, now};
+use super::super::keeping::{self, Depth, is_kept, keep, restore};
+use super::super::services::{Services, SessionRef, chain_text, now};
 use super::super::work::UntilStop;
 use super::forgetting::{root_of, unclaimed};
 use super::{Registry, panic_text};
@@ -163,7 +163,7 @@ impl Registry {
         }
     }
 
-    fn keep_one(&self, session: &Session, depth: Depth) {
+    fn keep_one(&self, session: &SessionRef, depth: Depth) {
         let Some(entry) = self.services.catalog.get(&session.agent) else {
             return;
         };
@@ -285,7 +285,7 @@ impl Registry {
                 continue;
             }
             for link in record.chain.links().iter().filter(|link| link.written) {
-                self.keep_one(&Session::from(link), Depth::Packed);
+                self.keep_one(&SessionRef::from(link), Depth::Packed);
             }
         }
     }
@@ -298,7 +298,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let work = move || {
             let sessions = services.keeper.archive.sessions();
-            let sessions = sessions.map_err(|error| failed(&error))?;
+            let sessions = sessions?;
             let total: Total = sessions.iter().collect();
             let (unclaimed, count) = unclaimed(&services, sessions)?;
             Ok(KeepAnswer {
@@ -356,16 +356,16 @@ impl Registry {
                 ..KeepAnswer::default()
             };
             for named in &named {
-                let session = Session {
+                let session = SessionRef {
                     agent: named.entry.name.clone(),
                     cwd: named.cwd.clone().unwrap_or_default(),
                     upstream_id: named.id.clone(),
                 };
                 if let Some(error) = keep(&services, &named.entry, &session, Depth::Packed).error {
-                    return Err(failed(&error));
+                    return Err(error.into());
                 }
                 let held = archive.held(&keeping::key(&named.root, &named.id));
-                let held = held.map_err(|error| failed(&error))?;
+                let held = held?;
                 answer.kept.extend(held.into_iter().map(|file| KeptFile {
                     path: file.path.to_string_lossy().into_owned(),
                     bytes: file.bytes,
@@ -422,7 +422,7 @@ impl Registry {
                         answer.restored.extend(paths);
                     }
                     Err(TranscriptError::NotFound { .. }) => {}
-                    Err(error) if is_head => return Err(failed(&error)),
+                    Err(error) if is_head => return Err(error.into()),
                     Err(error) => {
                         is_any_kept = true;
                         let error = chain_text(&error);
@@ -472,7 +472,7 @@ impl Registry {
         match target {
             Target::Conversation(id) => {
                 let record = self.record(id)?;
-                let links = record.chain.links().iter().map(Session::from);
+                let links = record.chain.links().iter().map(SessionRef::from);
                 let named: Vec<Named> = links
                     .filter_map(|session| named(&self.services, session))
                     .collect();
@@ -537,7 +537,7 @@ impl Registry {
     }
 }
 
-fn named(services: &Services, session: Session) -> Option<Named> {
+fn named(services: &Services, session: SessionRef) -> Option<Named> {
     let entry = services.catalog.get(&session.agent)?;
     let (root, format) = entry.listed_transcripts()?;
     Some(Named {
@@ -552,17 +552,8 @@ fn named(services: &Services, session: Session) -> Option<Named> {
 /// How many of the acknowledged turns of a session its copy lacks; 0 if that is unknown.
 fn behind(services: &Services, named: &Named) -> Result<u64, ConversationError> {
     let acknowledged = keeping::acknowledged(services, &named.entry.transcript_root(), &named.id);
-    let acknowledged = acknowledged.map_err(|error| failed(&error))?.unwrap_or(0);
+    let acknowledged = acknowledged?.unwrap_or(0);
     let key = keeping::key(&named.root, &named.id);
     let later = services.keeper.archive.turns_behind(&key, acknowledged);
-    Ok(later
-        .map_err(|error| failed(&error))?
-        .map_or(0, MissingTurns::turns))
-}
-
-pub(super) fn failed(error: &TranscriptError) -> ConversationError {
-    match error {
-        TranscriptError::AlreadyExists { path } => ConversationError::NotReplaced { path: path.clone() },
-        _ => error.into(),
-    }
+    Ok(later?.map_or(0, MissingTurns::turns))
 }

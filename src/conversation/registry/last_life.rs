@@ -131,9 +131,10 @@ impl Registry {
         let Some(turn) = record.turn.clone() else {
             return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown, now());
         };
-        let services = Arc::clone(&self.services);
         let (asked, sent) = (record.clone(), CutPrompt::from(&turn));
-        let look = tokio::task::spawn_blocking(move || arrival(&services, &asked, &sent));
+        let look = self
+            .services
+            .blocking(move |services| arrival(services, &asked, &sent));
         // A look that panicked saw nothing.
         let arrived = look.await.unwrap_or(Arrival::Unknown);
         let tool_started = turn.phase >= TurnPhase::ToolStarted;

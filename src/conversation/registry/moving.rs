@@ -134,13 +134,14 @@ impl Registry {
     /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Whether the plan of each copy is
     /// carried out or set aside.
     pub async fn settle_copies(&self) -> bool {
-        let services = Arc::clone(&self.services);
         // A store that is not kept does not know whose they are.
-        if services.store.status().is_ephemeral {
+        if self.services.store.status().is_ephemeral {
             return true;
         }
-        let work = move || services.copies.settle(&services.store);
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let work = self
+            .services
+            .blocking(|services| services.copies.settle(&services.store));
+        work.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not settle the unfinished copies");
             false
         })
@@ -148,9 +149,10 @@ impl Registry {
 
     /// Ends the moves that a daemon before this one did not bring to their end.
     pub async fn settle_moves(&self) {
-        let services = Arc::clone(&self.services);
-        let work = move || moving::settle_unfinished(&services);
-        if let Err(error) = tokio::task::spawn_blocking(work).await {
+        let work = self
+            .services
+            .blocking(|services| moving::settle_unfinished(services));
+        if let Err(error) = work.await {
             tracing::warn!(%error, "could not look for interrupted moves");
         }
     }

@@ -130,8 +130,7 @@ fn beside(services: &Services, held: &Held, request: Option<&CallKey>) -> Result
     let report = held
         .format
         .dialect()
-        .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path);
-    let report = report.map_err(|error| ConversationError::from(&error))?;
+        .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path)?;
     let damaged = Damaged {
         root: &held.root,
         id: &held.id,

@@ -20,7 +20,6 @@ use super::super::error::{Candidate, ConversationError};
 use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
 use super::super::services::Services;
 use super::Registry;
-use super::keeping::failed;
 use super::resolving::CANDIDATES_LIMIT;
 use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
@@ -208,7 +207,7 @@ impl Registry {
         let prefix = prefix.to_owned();
         let look = move || {
             let sessions = services.keeper.archive.sessions();
-            let mut sessions = sessions.map_err(|error| failed(&error))?;
+            let mut sessions = sessions?;
             sessions.retain(|session| {
                 let is_of = |root: &Listed| root.folder == session.key.root;
                 !session.is_released

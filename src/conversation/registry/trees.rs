@@ -168,15 +168,13 @@ impl Registry {
     /// # Errors
     /// When what is known of them cannot be read.
     pub async fn tree_moves(&self) -> Result<TreeMoveList, ConversationError> {
-        let services = Arc::clone(&self.services);
-        let look = move || {
+        let look = self.services.blocking(|services| {
             let known = TreeMove::all(&services.data)?.into_iter();
             let mut moves: Vec<_> = known.filter_map(told_move).collect();
             moves.sort_by_key(|one| Reverse(one.at));
             Ok(TreeMoveList { moves })
-        };
-        let looked = tokio::task::spawn_blocking(look).await;
-        looked?.map_err(|error: io::Error| {
+        });
+        look.await?.map_err(|error: io::Error| {
             ConversationError::StoreFailed(format!("what is known of moves cannot be read ({error})").into())
         })
     }
@@ -220,9 +218,11 @@ impl Registry {
         if self.services.store.status().is_ephemeral {
             return;
         }
-        let services = Arc::clone(&self.services);
         // Where it panics that is in the log, and the next start does it.
-        let _swept = tokio::task::spawn_blocking(move || TreeMove::sweep(&services.data)).await;
+        let _swept = self
+            .services
+            .blocking(|services| TreeMove::sweep(&services.data))
+            .await;
         if let Err(error) = self.finish_underway().await {
             tracing::error!(%error, "an interrupted move of a folder could not be undone; the next move of a folder and the next start try again");
         }
@@ -237,9 +237,8 @@ impl Registry {
     }
 
     async fn known_trees(&self) -> Result<Vec<TreeMove>, ConversationError> {
-        let services = Arc::clone(&self.services);
-        let known = tokio::task::spawn_blocking(move || TreeMove::all(&services.data)).await;
-        written(known)
+        let known = self.services.blocking(|services| TreeMove::all(&services.data));
+        written(known.await)
     }
 
     /// Takes back what an earlier move has left half way.
@@ -364,9 +363,10 @@ impl Registry {
             },
             None,
         );
-        let data = self.services.data.clone();
-        let begin = move || TreeMove::begin(&data, begun);
-        let mut known = written(tokio::task::spawn_blocking(begin).await)?;
+        let begin = self
+            .services
+            .blocking(|services| TreeMove::begin(&services.data, begun));
+        let mut known = written(begin.await)?;
         for part in parts {
             let (id, destination) = (part.conversation_id, Destination::Tree(part.forth));
             let gone = self.move_one(id, destination, undoes.is_some(), &neighbours, work.progress());
@@ -434,25 +434,22 @@ impl Registry {
         if steps.is_empty() {
             return Ok(None);
         }
-        let services = Arc::clone(&self.services);
-        let work = move || moving::carry_out_tree(&services, id, steps, &progress);
-        let done = tokio::task::spawn_blocking(work).await;
-        done?.map(Some)
+        let work = move |services: &Arc<_>| moving::carry_out_tree(services, id, steps, &progress);
+        self.services.blocking(work).await?.map(Some)
     }
 
     /// Moves everything back that was moved, or returns what could not be moved back. That is tried again before the next
     /// move of a folder and at the next start.
     async fn take_back(self: &Arc<Self>, mut known: TreeMove, rest: Option<Moving>) -> Result<(), String> {
         let mut stuck = Vec::new();
-        let data = self.services.data.clone();
-        let files_back = tokio::task::spawn_blocking(move || {
+        let files_back = self.services.blocking(move |services| {
             // Its end may stand there although it could not be synced.
             let noted = match known.answer {
                 Some(_) => known.note(State::Underway),
                 None => Ok(()),
             };
             let name = TreeMove::name(known.id);
-            let is_back = rest.is_none_or(Moving::take_back) && files::take_back(&data, &name);
+            let is_back = rest.is_none_or(Moving::take_back) && files::take_back(&services.data, &name);
             (known, noted, is_back)
         });
         let (known, noted, is_back) = files_back.await.map_err(|error| error.to_string())?;
@@ -504,12 +501,13 @@ impl Registry {
     }
 
     async fn note_undone(&self, id: Uuid) {
-        let services = Arc::clone(&self.services);
-        let note = move || match TreeMove::read(&services.data, id)? {
-            Some(mut known) if known.state == State::Done => known.note(State::Undone),
-            _ => Ok(()),
-        };
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
+        let note = self
+            .services
+            .blocking(move |services| match TreeMove::read(&services.data, id)? {
+                Some(mut known) if known.state == State::Done => known.note(State::Undone),
+                _ => Ok(()),
+            });
+        if let Ok(Err(error)) = note.await {
             tracing::warn!(%id, %error, "could not record that a move was undone");
         }
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
-use crate::conversation::keeping::{Depth, Session};
+use crate::conversation::keeping::Depth;
 use crate::conversation::moving::{self, MoveRequest};
 use crate::conversation::repairing;
+use crate::conversation::services::SessionRef;
 use crate::conversation::work::Progress;
 use crate::transcript::moving::SharedNeighbours;
 
@@ -39,7 +40,7 @@ impl Actor {
             return;
         };
         for link in self.model.record.chain.links().iter().filter(|link| link.written) {
-            self.services.keeper.ask(Session::from(link), Depth::Linked);
+            self.services.keeper.ask(SessionRef::from(link), Depth::Linked);
         }
         self.finishing = Some(tokio::task::spawn_blocking(move || moved.keep()));
     }
