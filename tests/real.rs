@@ -41,6 +41,8 @@ mod pty;
 #[path = "support/reading.rs"]
 mod reading;
 mod real_claude;
+#[cfg(target_os = "linux")]
+mod real_clients;
 mod real_codex;
 mod real_qwen;
 #[cfg(target_os = "linux")]

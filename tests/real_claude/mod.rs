@@ -9,7 +9,7 @@
 #![allow(clippy::expect_used)]
 
 mod branches;
-mod bridge;
+pub(crate) mod bridge;
 #[cfg(target_os = "linux")]
 mod carrying;
 #[cfg(target_os = "linux")]

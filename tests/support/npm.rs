@@ -39,6 +39,13 @@ const QWEN: Installation = Installation {
     script: "@qwen-code/qwen-code/cli-entry.js",
 };
 
+// Clients of the Agent Client Protocol.
+const CLIENTS: Installation = Installation {
+    packages: &["node@22", "@agentclientprotocol/sdk@2.4.0", "acpx@0.19.1"],
+    folder: "acp-clients-sdk-2.4.0-acpx-0.19.1-node-22",
+    script: "acpx/dist/cli.js",
+};
+
 /// Overrides the folder that installations are kept in, which is otherwise Cargo's for tests.
 const CACHE_VARIABLE: &str = "SESSION_BRIDGE_NPM_CACHE";
 
@@ -62,6 +69,17 @@ impl Adapter {
         all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect()
     }
+}
+
+/// Installed clients of the Agent Client Protocol.
+#[derive(Debug, Clone)]
+pub(crate) struct Clients {
+    /// The Node that they run on.
+    pub(crate) node: PathBuf,
+    /// acpx, for this Node.
+    pub(crate) acpx: PathBuf,
+    /// The official SDK with the protocol's unstable methods.
+    pub(crate) sdk: PathBuf,
 }
 
 /// Why there is no adapter: npm cannot be reached. Nothing else is a reason to skip.
@@ -88,6 +106,17 @@ pub(crate) fn codex_adapter() -> Result<Adapter, Skip> {
 /// Qwen Code, which needs no adapter, likewise.
 pub(crate) fn qwen_code() -> Result<Adapter, Skip> {
     adapter(&QWEN)
+}
+
+/// The clients, likewise.
+pub(crate) fn acp_clients() -> Result<Clients, Skip> {
+    let Adapter { node, script } = adapter(&CLIENTS)?;
+    let packages = script.ancestors().nth(3).expect("the folder of packages");
+    Ok(Clients {
+        node,
+        sdk: packages.join("@agentclientprotocol/sdk/dist/v1/unstable/acp.js"),
+        acpx: script,
+    })
 }
 
 fn adapter(wanted: &Installation) -> Result<Adapter, Skip> {
