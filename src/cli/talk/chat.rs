@@ -21,6 +21,7 @@ use super::edit::{opened, place, replaced};
 use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
+use super::markdown::Markdown;
 use super::send::{finish, maybe_prompt};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
@@ -29,7 +30,7 @@ use crate::cli::commands::{Context, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, session};
-use crate::cli::output::{Output, STRONG, cut, one_line};
+use crate::cli::output::{Look, Output, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::signals::{self, Interrupts};
@@ -207,9 +208,12 @@ impl Room {
             let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
             context.output.aside(&cut(&prompt, columns, look))?;
-            context
-                .output
-                .aside(&cut(&one_line(&last.reply), columns, look))?;
+            let plain = Look {
+                coloured: false,
+                ..look
+            };
+            let reply = one_line(&Markdown::shown(&last.reply, plain));
+            context.output.aside(&cut(&reply, columns, look))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
             if conversation.cut_short {
