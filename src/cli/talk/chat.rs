@@ -4,6 +4,7 @@
 //! by `turn`.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, session};
 use crate::cli::output::{Look, Output, STRONG, cut, one_line};
+use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::signals::{self, Interrupts};
@@ -406,7 +408,7 @@ impl Room {
         let id = self.conversation.id;
         let at = until_ctrl_c(place(context.output, &self.daemon, id, turn)).await?;
         if !text.is_empty() {
-            return self.replace(context, at, text).await;
+            return self.replace(context, at, text, Vec::new()).await;
         }
         let opening = async {
             let other = format!("/edit {turn} Hello");
@@ -416,10 +418,10 @@ impl Room {
                 _ => problem,
             })
         };
-        let opened = until_ctrl_c(opening).await?;
+        let (opened, files) = until_ctrl_c(opening).await?;
         let text = opened.text.clone();
         self.written = Some(opened);
-        let replaced = self.replace(context, at, &text).await;
+        let replaced = self.replace(context, at, &text, files).await;
         if let Some(written) = self.written.take() {
             let path = written.keep()?;
             context
@@ -429,12 +431,26 @@ impl Room {
         replaced
     }
 
-    /// Replaces a prompt by this text and the files that it names.
-    async fn replace(&mut self, context: &mut Context<'_>, at: String, text: &str) -> Done {
+    /// Replaces a prompt by this text, the files that it names, and those that the old prompt had; one that it names is read again.
+    async fn replace(
+        &mut self,
+        context: &mut Context<'_>,
+        at: String,
+        text: &str,
+        mut files: Vec<String>,
+    ) -> Done {
+        let named: Vec<_> = files::named_in(text)
+            .files
+            .iter()
+            .flat_map(fs::canonicalize)
+            .collect();
+        files.retain(|file| attached(file).is_none_or(|path| !named.contains(&path.into())));
         let edit = method::Edit {
             conversation_id: self.conversation.id.into(),
             at,
-            prompt: until_ctrl_c(self.content(context, text)).await?,
+            prompt: until_ctrl_c(self.content(context, text))
+                .await?
+                .followed_by(&files::again(files)),
             request_id: Some(request_id()),
             ..Default::default()
         };
