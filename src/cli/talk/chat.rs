@@ -28,6 +28,7 @@ use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
 use crate::cli::commands::{Context, turns};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, session};
@@ -75,7 +76,7 @@ pub(in crate::cli) struct Chat {
     #[arg(long, conflicts_with = "conversation")]
     new: bool,
     /// Agent of the new conversation (default: default_agent in the configuration)
-    #[arg(long, value_name = "NAME", requires = "new", conflicts_with = "conversation")]
+    #[arg(long, value_name = "NAME", requires = "new", conflicts_with = "conversation", add = complete::agent())]
     agent: Option<String>,
 }
 
