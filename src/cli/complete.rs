@@ -30,6 +30,32 @@ pub(super) fn checkpoint() -> ArgValueCompleter {
     ArgValueCompleter::new(checkpoints)
 }
 
+/// Completes the name of an agent.
+pub(super) fn agent() -> ArgValueCompleter {
+    ArgValueCompleter::new(agents)
+}
+
+/// Completes the key of a `KEY=VALUE`.
+pub(super) fn keys(keys: [&'static str; 3]) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| {
+        let typed = typed.to_string_lossy();
+        let keys = keys.map(|key| format!("{key}="));
+        let meant = keys.into_iter().filter(|key| key.starts_with(&*typed));
+        meant.map(CompletionCandidate::new).collect()
+    })
+}
+
+/// The agents whose names begin with what was typed.
+fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    ask(async |daemon, _| {
+        let agents = daemon.call(method::ListAgents::default()).await.ok()?.agents;
+        let names = agents.iter().map(|agent| agent.name.as_str());
+        let meant = names.filter(|name| name.starts_with(&*typed));
+        Some(meant.map(CompletionCandidate::new).collect())
+    })
+}
+
 /// The conversations whose ids or titles begin with what was typed, newest first. A title that would name several is offered as
 /// the id.
 fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {

@@ -133,6 +133,20 @@ pub(super) async fn session(daemon: &Daemon, id: ConversationId) -> Outcome<Sess
     Ok(reported(daemon, id).await?.0)
 }
 
+/// The words of the prompt whose turn runs; nothing if none runs.
+///
+/// # Errors
+/// What the daemon answers.
+pub(super) async fn running_prompt(daemon: &Daemon, id: ConversationId) -> Outcome<Option<String>> {
+    let mut follower = Follower::start(daemon, id.into(), None).await?;
+    Ok(match follower.next().await?.envelope.event {
+        Event::Snapshot { running, .. } => {
+            running.and_then(|running| running.prompt.texts().into_iter().next())
+        }
+        _ => None,
+    })
+}
+
 /// What the agent reported of its session, and so far of the turn that runs.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use bridge_protocol::CheckpointId;
 use bridge_protocol::history::{Message, MessageKind, MessagePart, Role};
 
 use super::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
+use super::talk::markdown::Markdown;
 use super::words::{self, Clock};
 
 #[cfg(test)]
@@ -169,7 +170,10 @@ impl Renderer {
                 self.apart(DIM, &summary, &cut_off);
             }
             (Role::User, _) => self.apart(STRONG, &quoted(text), &cut_off),
-            _ => self.apart(Style::new(), text, &cut_off),
+            _ => {
+                let text = Markdown::shown(text, self.look);
+                self.apart(Style::new(), &text, &cut_off);
+            }
         }
     }
 

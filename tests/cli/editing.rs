@@ -426,3 +426,29 @@ fn a_question_of_an_edited_turn_is_handled_as_asked() {
         assert_eq!(open, usize::from(code == 8), "{handling:?}");
     }
 }
+
+/// The editor has the user's own words.
+#[test]
+fn the_file_of_an_edited_prompt_stays_attached() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let file = home.path().join("notes.md");
+    std::fs::write(&file, "the secret word\n").unwrap();
+    home.said(&["send", &id, "Look", "--file", file.to_str().unwrap()]);
+    let mut edit = home.command(&["edit", &id]);
+    edit.env(
+        "EDITOR",
+        r#"edit() { cp "$1" seen; echo ' again' >> "$1"; }; edit"#,
+    );
+    let output = edit.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let seen = std::fs::read_to_string(home.path().join("seen")).unwrap();
+    assert_eq!(seen, "Look");
+    let history = home.said(&["history", &id]);
+    let name = file.canonicalize().unwrap();
+    assert!(
+        history.starts_with(&format!("> Look again\n> @{}\n", name.display())),
+        "{history}"
+    );
+    assert!(home.said(&["history", &id, "--json"]).contains("the secret word"));
+}

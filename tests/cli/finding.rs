@@ -622,3 +622,17 @@ fn the_picker_filters_and_can_be_left_while_the_daemon_does_not_answer() {
     terminal.type_in(ESCAPE);
     terminal.exits(0);
 }
+
+/// The agent gives the title at the end of the turn.
+#[test]
+fn a_conversation_whose_first_turn_runs_is_listed_with_its_prompt() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let sent = home.run(&["send", &id, "Really delete it? [[ask Really?]]"]);
+    assert_eq!(sent.status.code(), Some(8), "{sent:?}");
+    let lines = shown(&home, 120, &["ls"]);
+    let line = lines.iter().find(|line| line.starts_with(&id[..8])).unwrap();
+    assert!(line.contains("Really delete it?"), "{lines:?}");
+    assert_eq!(home.shown(&id)["title"], "");
+    home.said(&["cancel", &id]);
+}

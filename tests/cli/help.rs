@@ -260,6 +260,9 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
         (&["sessionctl", "close", &id[..3]][..], "Deploy the site"),
         (&["sessionctl", "close", "Dep"], &id[..8]),
         (&["sessionctl", "fork", &id, "--at", ""], "first"),
+        (&["sessionctl", "set", &id, "mo"], "model=\nmode="),
+        (&["sessionctl", "new", "--agent", "loo"], "loopback"),
+        (&["sessionctl", "ls", "--agent", ""], "loopback"),
     ] {
         let mut asked = sessionctl(folder, &["--"]);
         let output = asked.args(line).env("COMPLETE", "fish").output().unwrap();

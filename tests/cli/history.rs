@@ -9,6 +9,8 @@ use super::home::Home;
 use super::printed::check_printed;
 #[cfg(target_os = "linux")]
 use super::printed::check_seen;
+#[cfg(target_os = "linux")]
+use super::terminal::{MARK, Terminal};
 use super::text;
 
 fn lines(printed: &str) -> Vec<Value> {
@@ -206,4 +208,25 @@ fn a_conversation_that_is_not_there_is_told() {
     }
     let output = home.run(&["history", "nothing", "-n", "0"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// As `send` does; a program gets it as it was written.
+#[test]
+#[cfg(target_os = "linux")]
+fn history_on_a_terminal_renders_markdown() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "[[say A **bold** word]]"]);
+    let mut command = home.command(&["history", &id]);
+    command.env("NO_COLOR", "1").env("PAGER", "cat");
+    let (seen, _) = Terminal::of(80, &command).seen();
+    assert!(seen.contains("\nA bold word"), "{seen}");
+    assert!(home.said(&["history", &id]).contains("A **bold** word"));
+    let chat = Terminal::run_plain(&home, 80, &["chat", &id]);
+    let mut chat = chat.waiting();
+    chat.enter("/fork");
+    let shown = chat.until("a branch of");
+    assert!(shown.contains("A bold word"), "{shown:?}");
+    chat.until(MARK);
+    chat.leave();
 }

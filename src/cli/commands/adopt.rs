@@ -30,7 +30,7 @@ pub(in crate::cli) struct Adopt {
     #[arg(value_name = "ID")]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::agent())]
     agent: Option<String>,
     /// Folder that the agent works in (default: the transcript's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]
@@ -60,7 +60,7 @@ pub(in crate::cli) struct Check {
     #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::agent())]
     agent: Option<String>,
     /// Write a repaired copy under a new id, if the damage can be repaired
     #[arg(long)]

@@ -51,7 +51,7 @@ pub(in crate::cli) struct Subject {
     #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
     /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME", requires = "target")]
+    #[arg(long, value_name = "NAME", requires = "target", add = complete::agent())]
     pub(super) agent: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(in crate::cli) struct Orphan {
     #[arg(value_name = "ID")]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::agent())]
     pub(super) agent: Option<String>,
 }
 

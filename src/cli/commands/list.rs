@@ -9,9 +9,11 @@ use clap::Args;
 use super::{Context, Filter, is_folder, pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::follow::running_prompt;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
+use crate::cli::talk::turn::is_running;
 use crate::cli::words::{self, Clock};
 
 /// The states that can be asked for, by their names on the wire.
@@ -76,7 +78,8 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
         };
         return pages(most, page).await.map(|_| Exit::Done);
     }
-    let (listed, has_more) = here_first(&daemon, &wanted, most).await?;
+    let (mut listed, has_more) = here_first(&daemon, &wanted, most).await?;
+    title_by_prompts(&daemon, &mut listed).await;
     if listed.is_empty() {
         is_possible(&daemon, &wanted).await?;
     }
@@ -140,6 +143,17 @@ pub(in crate::cli) async fn here_first(
     let is_cut = listed.len() > most;
     listed.truncate(most);
     Ok((listed, has_more || is_cut))
+}
+
+/// Shows the prompt of a first turn that runs in place of the title, which comes with its end.
+async fn title_by_prompts(daemon: &Daemon, listed: &mut [Conversation]) {
+    let untitled = listed.iter_mut().filter(|one| one.title.trim().is_empty());
+    for one in untitled.filter(|one| is_running(one.state)) {
+        // What cannot be read is left out.
+        if let Ok(Some(prompt)) = running_prompt(daemon, one.id).await {
+            one.title = one_line(&prompt);
+        }
+    }
 }
 
 /// Conversations as a table.

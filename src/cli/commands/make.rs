@@ -29,7 +29,7 @@ Examples:
   sessionctl new --agent claude --cwd ~/project")]
 pub(in crate::cli) struct New {
     /// Agent, by its name in the configuration (default: its default_agent)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::agent())]
     pub(in crate::cli) agent: Option<String>,
     /// Folder that the agent works in (default: current folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]

@@ -32,6 +32,7 @@ use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::Definition;
+use super::complete;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
 use super::output::{Output, one_line};
@@ -155,7 +156,7 @@ pub(super) struct Filter {
     #[arg(value_name = "WORDS")]
     words: Vec<String>,
     /// List only those of this agent
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::agent())]
     agent: Option<String>,
     /// List only those of this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]

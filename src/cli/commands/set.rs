@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Context;
 use crate::cli::advice::{Advice, Call};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
@@ -31,7 +32,7 @@ pub(in crate::cli) struct Set {
     #[command(flatten)]
     target: Target,
     /// What to change
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = complete::keys(KEYS))]
     changes: Vec<String>,
     /// As `new` takes it: the error says how it is written here.
     #[arg(long, hide = true)]

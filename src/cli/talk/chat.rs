@@ -4,6 +4,7 @@
 //! by `turn`.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,15 +22,18 @@ use super::edit::{opened, place, replaced};
 use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
+use super::markdown::Markdown;
 use super::send::{finish, maybe_prompt};
 use super::turn::{Start, Talk, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
 use crate::cli::commands::{Context, turns};
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, session};
-use crate::cli::output::{Output, STRONG, cut, one_line};
+use crate::cli::output::{Look, Output, STRONG, cut, one_line};
+use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::signals::{self, Interrupts};
@@ -72,7 +76,7 @@ pub(in crate::cli) struct Chat {
     #[arg(long, conflicts_with = "conversation")]
     new: bool,
     /// Agent of the new conversation (default: default_agent in the configuration)
-    #[arg(long, value_name = "NAME", requires = "new", conflicts_with = "conversation")]
+    #[arg(long, value_name = "NAME", requires = "new", conflicts_with = "conversation", add = complete::agent())]
     agent: Option<String>,
 }
 
@@ -207,9 +211,12 @@ impl Room {
             let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
             context.output.aside(&cut(&prompt, columns, look))?;
-            context
-                .output
-                .aside(&cut(&one_line(&last.reply), columns, look))?;
+            let plain = Look {
+                coloured: false,
+                ..look
+            };
+            let reply = one_line(&Markdown::shown(&last.reply, plain));
+            context.output.aside(&cut(&reply, columns, look))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
             if conversation.cut_short {
@@ -402,7 +409,7 @@ impl Room {
         let id = self.conversation.id;
         let at = until_ctrl_c(place(context.output, &self.daemon, id, turn)).await?;
         if !text.is_empty() {
-            return self.replace(context, at, text).await;
+            return self.replace(context, at, text, Vec::new()).await;
         }
         let opening = async {
             let other = format!("/edit {turn} Hello");
@@ -412,10 +419,10 @@ impl Room {
                 _ => problem,
             })
         };
-        let opened = until_ctrl_c(opening).await?;
+        let (opened, files) = until_ctrl_c(opening).await?;
         let text = opened.text.clone();
         self.written = Some(opened);
-        let replaced = self.replace(context, at, &text).await;
+        let replaced = self.replace(context, at, &text, files).await;
         if let Some(written) = self.written.take() {
             let path = written.keep()?;
             context
@@ -425,12 +432,26 @@ impl Room {
         replaced
     }
 
-    /// Replaces a prompt by this text and the files that it names.
-    async fn replace(&mut self, context: &mut Context<'_>, at: String, text: &str) -> Done {
+    /// Replaces a prompt by this text, the files that it names, and those that the old prompt had; one that it names is read again.
+    async fn replace(
+        &mut self,
+        context: &mut Context<'_>,
+        at: String,
+        text: &str,
+        mut files: Vec<String>,
+    ) -> Done {
+        let named: Vec<_> = files::named_in(text)
+            .files
+            .iter()
+            .flat_map(fs::canonicalize)
+            .collect();
+        files.retain(|file| attached(file).is_none_or(|path| !named.contains(&path.into())));
         let edit = method::Edit {
             conversation_id: self.conversation.id.into(),
             at,
-            prompt: until_ctrl_c(self.content(context, text)).await?,
+            prompt: until_ctrl_c(self.content(context, text))
+                .await?
+                .followed_by(&files::again(files)),
             request_id: Some(request_id()),
             ..Default::default()
         };

@@ -21,6 +21,7 @@ use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
+use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
 use crate::cli::words;
@@ -75,9 +76,9 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         true => {
             let turn = shell_word(named.unwrap_or("-1"));
             let other = format!("sessionctl edit {id} --at {turn} 'Hello'");
-            let opened = opened(context, &daemon, &conversation.id.into(), &at, &other).await?;
+            let (opened, files) = opened(context, &daemon, &conversation.id.into(), &at, &other).await?;
             // Whatever it contains is meant: a lone dash too.
-            PromptContent::text(&written.insert(opened).text)
+            PromptContent::text(&written.insert(opened).text).followed_by(&files::again(files))
         }
     };
     let call = method::Edit {
@@ -285,25 +286,31 @@ pub(in crate::cli) fn not_branched(
     }
 }
 
-/// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures. `other` is how the new
-/// prompt is given without an editor.
+/// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures. The files that were attached
+/// as text are returned as the agent was given them. `other` is how the new prompt is given without an editor.
 pub(super) async fn opened(
     context: &mut Context<'_>,
     daemon: &Daemon,
     conversation: &ConversationRef,
     at: &str,
     other: &str,
-) -> Outcome<Written> {
+) -> Outcome<(Written, Vec<String>)> {
     let turn = turn_of(daemon, conversation, at).await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
-    let (text, lost) = as_text(prompt.map(|prompt| prompt.content).unwrap_or_default());
+    let parts = prompt.map(|prompt| prompt.content).unwrap_or_default();
+    let is_file = |part: &MessagePart| {
+        let text = part.text.as_deref().filter(|_| part.cut_bytes.is_none());
+        part.kind == "text" && text.and_then(attached).is_some()
+    };
+    let (files, parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_file);
+    let (text, lost) = as_text(parts);
     let written = editor::edited(&text, other)?;
     if let Some(lost) = lost {
         let lost = context.output.note_look.paint(ATTENTION, &lost);
         context.output.note(&lost)?;
     }
-    Ok(written)
+    Ok((written, files.into_iter().filter_map(|file| file.text).collect()))
 }
 
 /// The words of a prompt, and a sentence about the parts that are no words.

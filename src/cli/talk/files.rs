@@ -168,6 +168,14 @@ fn read_text(source: impl Read, name: &str) -> Outcome<String> {
     Ok(text)
 }
 
+/// Files that were attached before, as the agent was given them.
+pub(super) fn again(files: Vec<String>) -> PromptContent {
+    let blocks = files
+        .into_iter()
+        .map(|file| json!({"type": "text", "text": file}).into());
+    PromptContent::blocks(blocks.collect())
+}
+
 /// The words of a prompt, with the name of each attached file in place of the text that the agent was given of it. The end of a long
 /// prompt may be missing.
 pub(super) fn spoken(prompt: &str) -> String {

@@ -27,7 +27,7 @@ const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKET
 
 /// The state between two pieces of text.
 #[derive(Debug)]
-pub(super) struct Markdown {
+pub(in crate::cli) struct Markdown {
     look: Look,
     /// The text after the last line break.
     partial: String,
@@ -46,6 +46,16 @@ impl Markdown {
             fence: None,
             table: String::new(),
         }
+    }
+
+    /// The whole of a text, without the end of its last line; as it came where there is no terminal.
+    pub(in crate::cli) fn shown(text: &str, look: Look) -> String {
+        if look.columns.is_none() {
+            return text.to_owned();
+        }
+        let mut markdown = Self::new(look);
+        let shown = markdown.push(text) + &markdown.end();
+        shown.trim_end_matches('\n').to_owned()
     }
 
     /// The line that has not ended yet.

@@ -12,7 +12,7 @@ mod editor;
 mod files;
 mod keys;
 mod lines;
-mod markdown;
+pub(super) mod markdown;
 pub(super) mod question;
 mod screen;
 pub(super) mod send;
