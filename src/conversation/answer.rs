@@ -2,13 +2,11 @@
 
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
-    AdoptAnswer, CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, DeleteAnswer, EditAnswer,
-    Empty, ForkAnswer, MoveAnswer, RespondAnswer, UndoAnswer,
+    CancelAnswer, ContinueAnswer, Conversation, ConversationAnswer, DeleteAnswer, EditAnswer, Empty,
+    ForkAnswer, MoveAnswer, RespondAnswer, UndoAnswer,
 };
-use bridge_protocol::export::ImportAnswer;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::transcript::TreeMoveAnswer;
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{ConversationId, TurnId};
 use jiff::Timestamp;
@@ -99,16 +97,12 @@ impl<R> Caller<R> {
 pub enum Answer {
     /// The conversation.
     Conversation(Box<Conversation>),
-    /// The conversation that a transcript became.
-    Adopted(Box<AdoptAnswer>),
     /// How a turn ended.
     Turn(Box<TurnResult>),
     /// Whether there was anything to cancel.
     Cancelled(bool),
     /// How a session was brought back.
     Resumed(Box<Conversation>, Box<Resumed>),
-    /// What came of an import.
-    Imported(Box<ImportAnswer>),
     /// A branch.
     Forked(Box<ForkAnswer>),
     /// How the turn of an edit ended, and its branch.
@@ -119,8 +113,6 @@ pub enum Answer {
     Checked(Box<CheckAnswer>),
     /// What was moved.
     Moved(Box<MoveAnswer>),
-    /// What went with a folder.
-    TreeMoved(Box<TreeMoveAnswer>),
     /// The turn that an answer started.
     Responded(Option<TurnId>),
     /// The scheduled continuation.
@@ -129,7 +121,7 @@ pub enum Answer {
     Deleted(DeleteAnswer),
     /// Nothing to say.
     Done,
-    /// Any answer, as JSON.
+    /// Any answer that nothing decides on, as JSON.
     Json(RawJson),
 }
 
@@ -166,7 +158,6 @@ impl Answer {
             Self::Conversation(conversation) => RawJson::from_value(&ConversationAnswer {
                 conversation: (**conversation).clone(),
             }),
-            Self::Adopted(answer) => RawJson::from_value(answer),
             Self::Turn(turn) => RawJson::from_value(turn),
             Self::Cancelled(cancelled) => RawJson::from_value(&CancelAnswer {
                 cancelled: *cancelled,
@@ -177,13 +168,11 @@ impl Answer {
                     resumed: (**resumed).clone(),
                 })
             }
-            Self::Imported(answer) => RawJson::from_value(answer),
             Self::Forked(answer) => RawJson::from_value(answer),
             Self::Edited(answer) => RawJson::from_value(answer),
             Self::Undone(answer) => RawJson::from_value(answer),
             Self::Checked(answer) => RawJson::from_value(answer),
             Self::Moved(answer) => RawJson::from_value(answer),
-            Self::TreeMoved(answer) => RawJson::from_value(answer),
             Self::Responded(turn_id) => RawJson::from_value(&RespondAnswer {
                 turn_id: turn_id.clone(),
             }),

@@ -4,10 +4,11 @@
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
-use bridge_protocol::link::Fidelity;
+use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
+use crate::carrying::files_below;
 use crate::gate::Gate;
 use crate::home::{Daemon, wait_for_end};
 use crate::support::{App, Events, Refusal, words_of};
@@ -178,6 +179,39 @@ async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     app.close(other).await;
     // Nobody uses it any more.
     wait_for_end(gate.starts()[0]);
+}
+
+/// An agent that was given up may still open the copy that it was sent to. A copy that was deleted earlier would come back as a
+/// stub.
+#[tokio::test]
+async fn a_copy_stays_while_an_agent_that_was_given_up_may_open_it() {
+    let (home, gate) = Gate::home_with(IMPATIENT);
+    let (daemon, app) = home.opened().await;
+    // Its session keeps the process.
+    app.begun(&home.project(), &["other"]).await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    let head = app.send(id, "[[say second]][[forget]]").await.upstream_id;
+    let head = home.transcript(head.as_str()).unwrap();
+    let transcripts = || files_below(head.parent().unwrap());
+    let before = transcripts();
+    gate.hold("session/resume");
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": "never sent"});
+    let cancelled = raw.send("conversation/prompt", prompt).await;
+    gate.wait_until_held();
+    // The agent has forgotten the head: a copy is opened next.
+    gate.hold("session/resume");
+    gate.open();
+    gate.wait_until_held();
+    let mut copies = transcripts();
+    copies.retain(|path| !before.contains(path));
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    app.ask("conversation/cancel", id).await;
+    assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
+    let turn = app.send(id, "third").await;
+    assert_eq!(turn.resumed.unwrap().via, Via::Copied);
+    assert_eq!(gate.starts().len(), 2, "it has its own process");
+    assert!(copies[0].exists(), "the first process may still open it");
 }
 
 /// What was said up to the end of so many turns, a text for each piece, whomever it belongs to.

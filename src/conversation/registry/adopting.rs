@@ -150,12 +150,12 @@ impl Registry {
         };
         let (record, mut change) = adopted(adoption, &entry, cwd, origin);
         let view = view_of_record(&record);
-        let answer = Answer::Adopted(Box::new(AdoptAnswer {
+        let answer = Answer::of(&AdoptAnswer {
             conversation: view.clone(),
             archived,
             missing,
             findings,
-        }));
+        })?;
         let request = request.map(|request| request.answered(&answer, now()));
         change.requests.extend(request);
         let committed = self.services.store.commit(change).await;
@@ -190,12 +190,12 @@ impl Registry {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Answer::Adopted(Box::new(AdoptAnswer {
+        Answer::of(&AdoptAnswer {
             conversation: self.view(holder)?,
             archived: self.head_is_archived(holder).await?,
             missing: Vec::new(),
             findings: Vec::new(),
-        })))
+        })
     }
 
     /// Whether the user archived the session that a conversation continues; false if that is unknown.

@@ -173,13 +173,13 @@ impl Registry {
             missing_values,
         } = work.await??;
         let conversation = view_of_record(&record);
-        let answer = Answer::Imported(Box::new(ImportAnswer {
+        let answer = Answer::of(&ImportAnswer {
             conversation: conversation.clone(),
             missing,
             unchanged,
             left_out,
             missing_values,
-        }));
+        })?;
         let request = request.map(|request| request.answered(&answer, now()));
         change.requests.extend(request);
         let committed = self.services.store.commit(change).await;

@@ -536,8 +536,7 @@ async fn going_on(
     tasks: TaskTracker,
     work: impl Future<Output = Result<TreeMoveAnswer, ConversationError>> + Send + 'static,
 ) -> Result<Answer, ConversationError> {
-    let answer = tasks.spawn(work).await??;
-    Ok(Answer::TreeMoved(Box::new(answer)))
+    Answer::of(&tasks.spawn(work).await??)
 }
 
 fn written<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, ConversationError> {

@@ -97,9 +97,6 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
         Ok(Answer::Turn(turn)) => format!("turn {} {}", turn.turn_id, word(&turn.stop_reason)),
         Ok(Answer::Cancelled(cancelled)) => format!("cancelled {cancelled}"),
         Ok(Answer::Resumed(_, resumed)) => format!("resumed {} {}", resumed.upstream_id, word(&resumed.via)),
-        // Calls that a registry answers.
-        Ok(Answer::Adopted(_)) => "adopted".to_owned(),
-        Ok(Answer::Imported(_)) => "imported".to_owned(),
         Ok(Answer::Forked(forked)) => {
             format!(
                 "forked {}",
@@ -122,7 +119,6 @@ pub(super) fn answer_line(reply: u32, result: &Result<Answer, ConversationError>
             format!("undone {} {}", undone.link.upstream_id, undone.dropped)
         }
         Ok(Answer::Moved(moved)) => format!("moved {}", moved.moved),
-        Ok(Answer::TreeMoved(_)) => unreachable!("no conversation answers so"),
         Ok(Answer::Checked(checked)) => {
             let repaired = checked.repaired.as_ref();
             format!("checked {}", repaired.map_or("nothing", UpstreamId::as_str))
