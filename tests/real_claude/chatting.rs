@@ -62,7 +62,7 @@ mod smoke {
         terminal.until("Replaced 2 turns");
         terminal.until(MARK);
         enter(&mut terminal, "/undo");
-        terminal.until("Undid the last change");
+        terminal.until("Undid the edit");
         terminal.until(MARK);
         enter(&mut terminal, "next");
         terminal.until("ok: next");
