@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+mod acp;
 mod cli;
 mod crash;
 mod daemon;

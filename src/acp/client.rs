@@ -46,6 +46,11 @@ impl Client {
         }
     }
 
+    /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.
+    pub(super) fn wants_commands(&self) -> bool {
+        self.capabilities.pointer("/_meta/sessiond").is_none()
+    }
+
     fn has(&self, pointer: &str) -> bool {
         let found = self.capabilities.pointer(pointer);
         found.is_some_and(|value| !value.is_null() && *value != Value::Bool(false))

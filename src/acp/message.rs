@@ -173,11 +173,3 @@ pub(super) fn text_chunk(text: &str) -> String {
         json!({ "type": "text", "text": text })
     )
 }
-
-/// The update with the commands.
-pub(super) fn commands(commands: &RawJson) -> String {
-    format!(
-        r#"{{"sessionUpdate":"available_commands_update","availableCommands":{}}}"#,
-        commands.get()
-    )
-}

@@ -12,12 +12,14 @@
 //! | `session` | one session of the editor: passes the conversation's events on as updates |
 //! | `peer` | the way to the editor, and its answers to the agent's questions |
 //! | `client` | what the editor said that it can do |
+//! | `commands` | rewind, edit, fork, undo, continue and history as commands in a prompt |
 //! | `message` | the text of messages, and errors in the protocol's codes |
 //!
 //! Content passes as raw JSON: only the id of the session is replaced. The room decides nothing about a conversation; it calls
 //! `bridge` as the daemon's own protocol does.
 
 mod client;
+mod commands;
 mod editor;
 mod message;
 mod opening;

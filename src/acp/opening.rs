@@ -161,10 +161,7 @@ impl Connection {
                 let _none = tokio::time::timeout(COMMANDS_WAIT, reported).await;
             }
         }
-        session.drop_held_commands();
-        if let Some(commands) = session.commands() {
-            session.replay(&message::commands(&commands)).await;
-        }
+        session.replay_commands().await;
         Ok(opened(session, order, &snapshot))
     }
 

@@ -59,6 +59,11 @@ impl Peer {
         self.lock().client.asks(mode)
     }
 
+    /// Whether commands of ours are announced to the editor.
+    pub(super) fn wants_commands(&self) -> bool {
+        self.lock().client.wants_commands()
+    }
+
     /// Notes what the editor can do.
     pub(super) fn initialized(&self, client: Client) {
         self.lock().client = client;

@@ -29,6 +29,11 @@ impl Connection {
         let Params { prompt } = message::read(params)?;
         let id = self.attached(session).await?;
         session.release().await;
+        if let Some((name, rest)) = session.command_in(&prompt) {
+            // An edit has a turn, which has to be cancelled meanwhile.
+            let _order = (name != "edit").then_some(order);
+            return self.command(session, id, name, &rest).await;
+        }
         session.prompt_begins(prompt.clone());
         let call = Prompt {
             prompt: prompt.clone(),
@@ -72,7 +77,7 @@ impl Connection {
 }
 
 /// The answer to a prompt whose turn ended.
-fn answer(session: &Session, id: ConversationId, turn: &TurnResult) -> Reply {
+pub(super) fn answer(session: &Session, id: ConversationId, turn: &TurnResult) -> Reply {
     let stop_reason = match (&turn.stop_reason, &turn.failure) {
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
@@ -117,7 +122,7 @@ fn limit_words(id: ConversationId, message: &str, resets_at: Option<Timestamp>) 
         None => "The agent did not report when the limit ends.".to_owned(),
     };
     format!(
-        "The agent's usage limit is reached: {message}\n\n{until} To continue this turn then without waiting for it, run in a \
+        "The agent's usage limit is reached: {message}\n\n{until} To continue this turn then, send /continue, or run in a \
          terminal: sessionctl continue {id} --at-reset"
     )
 }

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
-use super::message;
 use super::peer::Peer;
+use super::{commands, message};
 use crate::bridge::{Bridge, Encoded, Subscriber, Taken};
 use crate::server::PushError;
 
@@ -164,27 +164,51 @@ impl Session {
         self.lock().commands.clone()
     }
 
-    /// Notes the commands of a snapshot. They are held back as the first of what waits, unless newer ones are.
+    /// Notes the commands of a snapshot, unless newer ones were reported. All are announced as the first of what is held back.
     pub(super) fn hold_commands(&self, commands: Option<RawJson>) {
         let mut state = self.lock();
-        let Some(commands) = commands.filter(|_| state.commands.is_none()) else {
-            return;
-        };
-        let line = self.line(&message::commands(&commands));
-        state.commands = Some(commands);
+        state.commands = state.commands.take().or(commands);
+        let line = self.line(&self.announcement(&state));
         if let Some(held) = &mut state.held {
             held.push_front(line);
         }
     }
 
-    /// Drops the commands from what is held back: they are sent before the answer.
-    pub(super) fn drop_held_commands(&self) {
-        if let Some(held) = &mut self.lock().held {
-            held.retain(|line| {
-                let is_update = line.starts_with(&self.head);
-                !is_update || kind_of(&line[self.head.len()..]) != COMMANDS
-            });
-        }
+    /// Announces the commands before everything that is held back.
+    pub(super) async fn replay_commands(&self) {
+        let update = {
+            let mut state = self.lock();
+            let held = state.held.iter_mut();
+            held.for_each(|held| held.retain(|line| !self.is_of_commands(line)));
+            self.announcement(&state)
+        };
+        self.replay(&update).await;
+    }
+
+    /// The update with the agent's commands, and ours behind them.
+    fn announcement(&self, state: &State) -> String {
+        let commands = match self.peer.wants_commands() {
+            true => commands::announced(state.commands.as_ref()),
+            false => state.commands.clone().unwrap_or_else(|| RawJson::from(json!([]))),
+        };
+        format!(
+            r#"{{"sessionUpdate":"{COMMANDS}","availableCommands":{}}}"#,
+            commands.get()
+        )
+    }
+
+    fn is_of_commands(&self, line: &str) -> bool {
+        let update = line
+            .strip_prefix(&self.head)
+            .and_then(|rest| rest.strip_suffix("}}"));
+        update.is_some_and(|update| kind_of(update) == COMMANDS)
+    }
+
+    /// The command of ours that a prompt is, and what follows its name.
+    pub(super) fn command_in(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
+        let wanted = self.peer.wants_commands();
+        let state = self.lock();
+        commands::command_in(prompt, state.commands.as_ref()).filter(|_| wanted)
     }
 
     /// Sends an update before everything that is held back, waiting for room.
@@ -263,6 +287,8 @@ impl Session {
             }
             state.commands = commands;
             self.commands_reported.notify_waiters();
+            let update = self.announcement(state);
+            return self.send_update(state, &update);
         }
         self.send_update(state, update)
     }

@@ -52,10 +52,10 @@ pub(super) struct Reach {
 
 /// How long to wait for a daemon that holds the lock and does not listen: once its socket is missing, it makes a new one within
 /// a second.
-const LISTENS_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const LISTENS_LIMIT: Duration = Duration::from_secs(3);
 
 /// The pause between two attempts.
-const LISTENS_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a command waits before it asks whether the daemon still answers. An agent is often silent for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);

@@ -138,6 +138,7 @@ const TIMED: [(&str, &[&str]); 4] = [
             "src/server/tests/foreign_user.rs",
             "src/server/tests/support.rs",
             "src/transcript/watch/tests.rs",
+            "tests/acp/editor.rs",
             "tests/crash/client.rs",
             "tests/daemon/home.rs",
             "tests/daemon/starting.rs",

@@ -7,13 +7,15 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Context;
+use crate::cli::connect::{LISTENS_LIMIT, LISTENS_PAUSE};
 use crate::cli::exit::Exit;
 use crate::cli::problem::{Outcome, Problem};
 
@@ -23,7 +25,7 @@ const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
 /// Bytes that are copied at once: as many as a pipe holds.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Act as an agent for an ACP editor, on standard input and output
+/// Act as an agent for an editor, on standard input and output
 ///
 /// Put it where the editor's configuration has the command of an agent. Its sessions are conversations: they outlive the editor,
 /// limits and crashes, and other commands show them too.
@@ -44,7 +46,7 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
         );
     };
     let failed = |error: io::Error| Problem::file("use the socket", &socket, &error);
-    let mut from_daemon = UnixStream::connect(&socket).map_err(failed)?;
+    let mut from_daemon = connected(&socket).await.map_err(failed)?;
     let mut to_daemon = from_daemon.try_clone().map_err(failed)?;
     let mut input = owned(io::stdin().as_fd()).map_err(failed)?;
     let mut output = owned(io::stdout().as_fd()).map_err(failed)?;
@@ -72,6 +74,17 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
         _ = input_ended => {
             let _late = tokio::time::timeout(LAST_ANSWERS_LIMIT, output_ended).await;
             Ok(Exit::Done)
+        }
+    }
+}
+
+/// Connects. The daemon makes a new socket soon after one was removed.
+async fn connected(socket: &Path) -> io::Result<UnixStream> {
+    let began = Instant::now();
+    loop {
+        match UnixStream::connect(socket) {
+            Err(_) if began.elapsed() < LISTENS_LIMIT => tokio::time::sleep(LISTENS_PAUSE).await,
+            other => return other,
         }
     }
 }

@@ -1,0 +1,275 @@
+//! Commands for editors that have no button for what they do: rewind, edit, fork, undo, continue and history.
+//!
+//! Owns their names, how they are announced beside the agent's own, and what they answer. A command never reaches the agent.
+
+use std::sync::Arc;
+
+use bridge_protocol::conversation::ContinueAt;
+use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, time};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::editor::Connection;
+use super::message::Reply;
+use super::prompting::answer;
+use super::session::Session;
+
+/// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
+const COMMANDS: [(&str, &str, Option<&str>); 6] = [
+    (
+        "rewind",
+        "Go back to after a turn; without a number, list the turns",
+        Some("turn number"),
+    ),
+    (
+        "edit",
+        "Replace the prompt of a turn and continue from there",
+        Some("turn number, new text"),
+    ),
+    (
+        "fork",
+        "Make a new session of this one, up to a turn",
+        Some("[turn]"),
+    ),
+    ("undo", "Undo the last rewind or edit", None),
+    (
+        "continue",
+        "Continue an interrupted turn, or one that hit a usage limit when the limit ends",
+        None,
+    ),
+    ("history", "List the turns of this session", None),
+];
+
+/// What stands before the name where the agent has a command of the same name.
+const PREFIX: &str = "sessiond-";
+
+/// How many turns are listed.
+const LISTED_TURNS: u32 = 50;
+
+/// The agent's commands with ours behind them. The agent's keep their bytes.
+pub(super) fn announced(of_agent: Option<&RawJson>) -> RawJson {
+    let mut all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
+    let taken = names(&all);
+    all.extend(COMMANDS.map(|(name, description, hint)| {
+        let mut command = json!({ "name": name_beside(name, &taken), "description": description });
+        if let Some(hint) = hint {
+            command["input"] = json!({ "hint": hint });
+        }
+        RawJson::from(command)
+    }));
+    RawJson::from_value(&all).unwrap_or_default()
+}
+
+/// The command of ours with which a prompt begins, and what follows its name.
+pub(super) fn command_in(
+    prompt: &PromptContent,
+    of_agent: Option<&RawJson>,
+) -> Option<(&'static str, String)> {
+    #[derive(Deserialize)]
+    struct Text {
+        r#type: String,
+        text: String,
+    }
+    let Text { r#type, text } = prompt.as_blocks().first()?.read().ok()?;
+    let line = text.strip_prefix('/').filter(|_| r#type == "text")?;
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
+    let taken = names(&all);
+    let mut known = COMMANDS.iter();
+    let (command, ..) = known.find(|(known, ..)| name_beside(known, &taken) == name)?;
+    Some((command, rest.trim().to_owned()))
+}
+
+fn names(commands: &[RawJson]) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let named = commands.iter().filter_map(|command| command.read::<Named>().ok());
+    named.map(|Named { name }| name).collect()
+}
+
+fn name_beside(name: &str, taken: &[String]) -> String {
+    match taken.iter().any(|taken| taken == name) {
+        true => format!("{PREFIX}{name}"),
+        false => name.to_owned(),
+    }
+}
+
+impl Connection {
+    /// Carries a command out, and answers its prompt. What it did or why it failed is said as a message.
+    pub(super) async fn command(
+        &self,
+        session: &Arc<Session>,
+        id: ConversationId,
+        name: &str,
+        rest: &str,
+    ) -> Reply {
+        let words = match name {
+            "edit" => match self.edit(session, id, rest).await {
+                Ok(reply) => return reply,
+                Err(error) => Err(error),
+            },
+            "rewind" if rest.is_empty() => self.turns(id).await,
+            "rewind" => self.rewind(id, rest).await,
+            "fork" => self.fork_off(id, rest).await,
+            "undo" => self.undo(id).await,
+            "continue" => self.continue_turn(id).await,
+            _ => self.turns(id).await,
+        };
+        session.say(&words.unwrap_or_else(|error| error.message));
+        Ok(r#"{"stopReason":"end_turn"}"#.to_owned())
+    }
+
+    async fn rewind(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
+        let fork = Fork {
+            in_place: true,
+            at: Some(self.turn(id, turn).await?.to_string()),
+            ..Fork::of(id)
+        };
+        self.call(fork).await?;
+        Ok(format!(
+            "Went back to after turn {turn}. What you see below it is no longer part of the conversation; reopen the thread to see \
+             it so. /undo takes this back."
+        ))
+    }
+
+    async fn edit(
+        &self,
+        session: &Arc<Session>,
+        id: ConversationId,
+        rest: &str,
+    ) -> Result<Reply, BridgeError> {
+        let usage = || {
+            BridgeError::new(
+                ErrorKind::InvalidParams,
+                "Give the number of a turn and its new text: /edit 3 New text",
+            )
+        };
+        let (turn, text) = rest.split_once([' ', ',', '\n']).ok_or_else(usage)?;
+        let prompt = Some(text.trim())
+            .filter(|text| !text.is_empty())
+            .map(PromptContent::text)
+            .ok_or_else(usage)?;
+        let edit = Edit {
+            at: self.turn(id, turn).await?.to_string(),
+            prompt: prompt.clone(),
+            ..Edit::of(id)
+        };
+        session.prompt_begins(prompt.clone());
+        let edited = self.call(edit).await;
+        session.prompt_ended(&prompt);
+        Ok(answer(session, id, &edited?.turn))
+    }
+
+    async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
+        let at = match turn {
+            "" => None,
+            turn => Some(self.turn(id, turn).await?.to_string()),
+        };
+        let branch = self.call(Fork { at, ..Fork::of(id) }).await?.conversation;
+        Ok(format!(
+            "Forked as \"{}\", {}. It is in the list of sessions.",
+            branch.title, branch.id
+        ))
+    }
+
+    async fn undo(&self, id: ConversationId) -> Result<String, BridgeError> {
+        self.call(Undo::of(id)).await?;
+        Ok("Undone. Reopen the thread to see the conversation as it is now.".to_owned())
+    }
+
+    async fn continue_turn(&self, id: ConversationId) -> Result<String, BridgeError> {
+        let conversation = self.call(GetConversation::of(id)).await?.conversation;
+        let resets_at = conversation.limit.and_then(|limit| limit.resets_at);
+        let call = Continue {
+            at: Some(resets_at.map_or(ContinueAt::Now, |_| ContinueAt::Reset)),
+            ..Continue::of(id)
+        };
+        self.call(call).await?;
+        Ok(match resets_at {
+            Some(at) => format!("The turn continues when the limit ends, at {}.", time::text(at)),
+            None => "The turn continues.".to_owned(),
+        })
+    }
+
+    /// The turns, the newest last.
+    async fn turns(&self, id: ConversationId) -> Result<String, BridgeError> {
+        let page = Checkpoints {
+            limit: Some(LISTED_TURNS),
+            ..Checkpoints::of(id)
+        };
+        let checkpoints = self.call(page).await?.checkpoints;
+        if checkpoints.is_empty() {
+            return Ok("This session has no turns yet.".to_owned());
+        }
+        let line = |prompt: &str| prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+        let turns = checkpoints.iter().rev();
+        let lines: Vec<String> = turns
+            .map(|turn| format!("{}. {}", turn.step, line(&turn.prompt)))
+            .collect();
+        Ok(lines.join("\n"))
+    }
+
+    /// The checkpoint of a turn.
+    async fn turn(&self, id: ConversationId, turn: &str) -> Result<CheckpointId, BridgeError> {
+        if turn.parse::<u64>().is_err() {
+            let message = format!("\"{turn}\" is not the number of a turn; /rewind lists the turns");
+            return Err(BridgeError::new(ErrorKind::InvalidParams, message));
+        }
+        let get = GetCheckpoint {
+            checkpoint_id: turn.into(),
+            conversation_id: Some(id.into()),
+        };
+        Ok(self.call(get).await?.checkpoint.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> RawJson {
+        RawJson::from_text(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn the_agents_commands_keep_their_bytes_and_their_names() {
+        let own = r#"{"name" : "undo","x":1.50}"#;
+        let all: Vec<RawJson> = announced(Some(&raw(&format!("[{own}]")))).read().unwrap();
+        assert_eq!(all[0].get(), own);
+        assert_eq!(
+            names(&all[1..]),
+            ["rewind", "edit", "fork", "sessiond-undo", "continue", "history"]
+        );
+        assert_eq!(
+            names(&announced(None).read::<Vec<RawJson>>().unwrap()).len(),
+            COMMANDS.len()
+        );
+    }
+
+    #[test]
+    fn only_an_announced_name_at_the_beginning_of_a_text_is_a_command() {
+        let agents = raw(r#"[{"name":"undo"}]"#);
+        let table = [
+            ("/rewind", Some(("rewind", ""))),
+            ("/rewind  3 ", Some(("rewind", "3"))),
+            ("/edit 2 new\ntext", Some(("edit", "2 new\ntext"))),
+            ("/undo", None),
+            ("/sessiond-undo", Some(("undo", ""))),
+            ("/rewinding", None),
+            (" /rewind", None),
+            ("rewind", None),
+            ("/", None),
+        ];
+        for (text, expected) in table {
+            let found = command_in(&PromptContent::text(text), Some(&agents));
+            let found = found.as_ref().map(|(name, rest)| (*name, rest.as_str()));
+            assert_eq!(found, expected, "{text}");
+        }
+        let image = PromptContent::blocks(vec![raw(r#"{"type":"image","text":"/undo"}"#)]);
+        assert!(command_in(&image, None).is_none());
+    }
+}

@@ -1,0 +1,152 @@
+//! Commands that an editor has no button for.
+
+use serde_json::{Value, json};
+
+use super::editor::{Answered, Editor};
+use crate::home::Home;
+
+const OURS: [&str; 6] = ["rewind", "edit", "fork", "undo", "continue", "history"];
+
+fn said(answered: &Answered) -> String {
+    assert_eq!(answered.result()["stopReason"], "end_turn");
+    answered.texts("agent_message_chunk").concat()
+}
+
+/// The prompts of the history that the agent runs on.
+fn recalled(editor: &mut Editor, session: &str) -> Vec<String> {
+    let told = said(&editor.prompt(session, "[[recall]]"));
+    let turns: Vec<Value> = serde_json::from_str(&told).unwrap();
+    turns
+        .iter()
+        .map(|turn| turn["user"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_commands_are_announced_behind_the_agents_own() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let announced = |editor: &mut Editor, count: usize| {
+        editor.new_session(&home);
+        let messages = editor.until(|message| {
+            let commands = message["params"]["update"]["availableCommands"].as_array();
+            commands.is_some_and(|commands| commands.len() == count)
+        });
+        let commands = &messages.last().unwrap()["params"]["update"]["availableCommands"];
+        let names = commands
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|command| command["name"].clone());
+        names.collect::<Vec<Value>>()
+    };
+    let names = announced(&mut Editor::start(&home), 8);
+    assert_eq!(names[..2], ["[[recall]]", "[[settings]]"]);
+    assert_eq!(names[2..], OURS);
+    let app = json!({"_meta": {"sessiond": {}}});
+    assert_eq!(
+        announced(&mut Editor::with(&home, app), 2),
+        ["[[recall]]", "[[settings]]"]
+    );
+}
+
+#[test]
+fn a_thread_goes_back_and_comes_back_under_its_id() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "two", "three"] {
+        editor.prompt(&session, text).result();
+    }
+    for list in ["/rewind", "/history"] {
+        assert_eq!(said(&editor.prompt(&session, list)), "1. one\n2. two\n3. three");
+    }
+    assert!(said(&editor.prompt(&session, "/rewind 1")).starts_with("Went back to after turn 1."));
+    assert_eq!(
+        recalled(&mut editor, &session),
+        ["one"],
+        "no command reached the agent"
+    );
+    assert!(said(&editor.prompt(&session, "/undo")).starts_with("Undone."));
+    assert_eq!(recalled(&mut editor, &session), ["one", "two", "three"]);
+    for (refused, why) in [
+        ("/rewind x", "not the number of a turn"),
+        ("/rewind 9", "9"),
+        ("/edit 1", "/edit 3 New text"),
+    ] {
+        let words = said(&editor.prompt(&session, refused));
+        assert!(words.contains(why), "{refused}: {words}");
+    }
+}
+
+#[test]
+fn an_earlier_prompt_is_replaced() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "two", "three"] {
+        editor.prompt(&session, text).result();
+    }
+    let edited = editor.prompt(&session, "/edit 2 another");
+    assert_eq!(said(&edited), "echo: another");
+    assert_eq!(edited.texts("user_message_chunk"), [] as [&str; 0]);
+    assert_eq!(recalled(&mut editor, &session), ["one", "another"]);
+}
+
+#[test]
+fn a_fork_is_in_the_list_of_sessions() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "two"] {
+        editor.prompt(&session, text).result();
+    }
+    let words = said(&editor.prompt(&session, "/fork 1"));
+    let listed = editor.call("session/list", json!({}));
+    let sessions = listed.result()["sessions"].as_array().unwrap();
+    let ids: Vec<&str> = sessions
+        .iter()
+        .map(|listed| listed["sessionId"].as_str().unwrap())
+        .collect();
+    let branch = ids
+        .iter()
+        .find(|id| words.contains(**id))
+        .unwrap_or_else(|| panic!("{words}: {ids:?}"));
+    editor.on("session/resume", branch, &home).result();
+    assert_eq!(recalled(&mut editor, branch), ["one"]);
+    assert_eq!(recalled(&mut editor, &session), ["one", "two"]);
+}
+
+#[test]
+fn a_limit_is_waited_for_on_request() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let nothing = said(&editor.prompt(&session, "/continue"));
+    assert!(!nothing.contains("continues"), "{nothing}");
+    editor.prompt(&session, "[[limit 3600]]").result();
+    let words = said(&editor.prompt(&session, "/continue"));
+    assert!(
+        words.starts_with("The turn continues when the limit ends, at 2"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_command_is_refused_in_words_while_a_turn_runs() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let running = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
+    editor.until_said("begun");
+    let words = said(&editor.prompt(&session, "/rewind 1"));
+    assert!(words.contains("turn is running"), "{words}");
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    assert_eq!(editor.finish(running).result()["stopReason"], "cancelled");
+}

@@ -1,0 +1,264 @@
+//! An editor that knows nothing but lines.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::DEADLINE;
+
+/// A running `sessionctl acp`, and the editor in front of it. It is killed when this is dropped.
+pub(super) struct Editor {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Option<JoinHandle<String>>,
+    last_id: u64,
+}
+
+/// The answer to a request, and what came before it.
+#[derive(Debug)]
+pub(super) struct Answered {
+    /// The message itself.
+    pub(super) answer: Value,
+    /// The messages before it, in order.
+    pub(super) before: Vec<Value>,
+}
+
+impl Answered {
+    /// The result of a request that succeeded.
+    pub(super) fn result(&self) -> &Value {
+        let result = self.answer.get("result");
+        result.unwrap_or_else(|| panic!("{:#}", self.answer))
+    }
+
+    /// The code of the error of a request that failed.
+    pub(super) fn code(&self) -> i64 {
+        let code = self.answer["error"]["code"].as_i64();
+        code.unwrap_or_else(|| panic!("{:#}", self.answer))
+    }
+
+    /// The updates before the answer.
+    pub(super) fn updates(&self) -> Vec<&Value> {
+        let updates = self
+            .before
+            .iter()
+            .filter(|message| message["method"] == "session/update");
+        updates.map(|message| &message["params"]["update"]).collect()
+    }
+
+    /// The kinds of the updates before the answer.
+    pub(super) fn kinds(&self) -> Vec<&str> {
+        let updates = self.updates().into_iter();
+        updates
+            .map(|update| update["sessionUpdate"].as_str().unwrap())
+            .collect()
+    }
+
+    /// The texts of the chunks of this kind before the answer.
+    pub(super) fn texts(&self, kind: &str) -> Vec<&str> {
+        let updates = self.updates().into_iter();
+        let chunks = updates.filter(|update| update["sessionUpdate"] == kind);
+        chunks
+            .filter_map(|chunk| chunk["content"]["text"].as_str())
+            .collect()
+    }
+}
+
+impl Editor {
+    /// Starts `sessionctl acp` and initializes it.
+    pub(super) fn start(home: &Home) -> Self {
+        Self::with(home, json!({}))
+    }
+
+    /// The same, of an editor that can do this.
+    pub(super) fn with(home: &Home, capabilities: Value) -> Self {
+        let mut editor = Self::spawn(&mut command(home, &[]));
+        let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+        editor.call("initialize", params).result();
+        editor
+    }
+
+    /// Starts this command and sends nothing.
+    pub(super) fn spawn(command: &mut Command) -> Self {
+        let command = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut stderr = child.stderr.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // The test may have ended.
+                let _unread = sender.send(line);
+            }
+        });
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
+        });
+        Self {
+            input: child.stdin.take(),
+            child,
+            lines,
+            errors: Some(errors),
+            last_id: 100,
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a line as it is.
+    pub(super) fn line(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Sends a notification.
+    pub(super) fn notify(&mut self, method: &str, params: Value) {
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        self.line(&message.to_string());
+    }
+
+    /// Sends a request.
+    pub(super) fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.last_id += 1;
+        let message = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
+        self.line(&message.to_string());
+        self.last_id
+    }
+
+    /// The next message.
+    pub(super) fn next(&mut self) -> Value {
+        serde_json::from_str(&self.next_line()).unwrap()
+    }
+
+    /// The next message, byte for byte.
+    pub(super) fn next_line(&mut self) -> String {
+        let line = self.lines.recv_timeout(DEADLINE);
+        line.unwrap_or_else(|error| panic!("no message: {error}"))
+    }
+
+    /// The messages up to the first that is as wanted, which is the last of them.
+    pub(super) fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            let message = self.next();
+            let is_last = wanted(&message);
+            messages.push(message);
+            if is_last {
+                return messages;
+            }
+        }
+    }
+
+    /// Waits for the chunk with this text.
+    pub(super) fn until_said(&mut self, text: &str) {
+        self.until(|message| message["params"]["update"]["content"]["text"] == text);
+    }
+
+    /// Waits for a request of the agent, and gives it.
+    pub(super) fn until_asked(&mut self, method: &str) -> Value {
+        self.until(|message| message["method"] == method).pop().unwrap()
+    }
+
+    /// Waits for the answer to a request.
+    pub(super) fn finish(&mut self, id: u64) -> Answered {
+        let mut before = self.until(|message| message["id"] == id && message.get("method").is_none());
+        let answer = before.pop().unwrap();
+        Answered { answer, before }
+    }
+
+    /// A request and its answer.
+    pub(super) fn call(&mut self, method: &str, params: Value) -> Answered {
+        let id = self.begin(method, params);
+        self.finish(id)
+    }
+
+    /// Answers a request of the agent.
+    pub(super) fn answer(&mut self, request: &Value, result: Value) {
+        let message = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        self.line(&message.to_string());
+    }
+
+    /// A new session in the home's project: its id.
+    pub(super) fn new_session(&mut self, home: &Home) -> String {
+        let made = self.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
+        made.result()["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    pub(super) fn begin_prompt(&mut self, session: &str, text: &str) -> u64 {
+        let prompt = json!([{"type": "text", "text": text}]);
+        self.begin("session/prompt", json!({"sessionId": session, "prompt": prompt}))
+    }
+
+    pub(super) fn prompt(&mut self, session: &str, text: &str) -> Answered {
+        let id = self.begin_prompt(session, text);
+        self.finish(id)
+    }
+
+    /// A call that opens a session or is about one.
+    pub(super) fn on(&mut self, method: &str, session: &str, home: &Home) -> Answered {
+        let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
+        self.call(method, params)
+    }
+
+    /// Ends the input; gives how the process ended and what it wrote to standard error.
+    pub(super) fn end(mut self) -> (ExitStatus, String) {
+        self.input = None;
+        self.ended()
+    }
+
+    /// Kills the process at once.
+    pub(super) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the end of the process.
+    pub(super) fn ended(&mut self) -> (ExitStatus, String) {
+        // Its output ends with it.
+        let end = loop {
+            if let Err(end) = self.lines.recv_timeout(DEADLINE) {
+                break end;
+            }
+        };
+        assert_eq!(end, RecvTimeoutError::Disconnected, "it does not end");
+        let said = self.errors.take().unwrap().join().unwrap();
+        (self.child.wait().unwrap(), said)
+    }
+}
+
+impl Drop for Editor {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// `sessionctl acp` with an environment that names nothing but this home.
+pub(super) fn command(home: &Home, arguments: &[&str]) -> Command {
+    let mut command = sessionctl(home, &["acp"]);
+    command.args(arguments);
+    command
+}
+
+/// `sessionctl` with the same environment.
+pub(super) fn sessionctl(home: &Home, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("SESSIOND_HOME", home.path())
+        .current_dir("/");
+    command
+}

@@ -1,0 +1,120 @@
+//! What is answered to each line, whatever it is.
+
+use serde_json::json;
+
+use super::editor::{Editor, command};
+use crate::home::Home;
+
+#[test]
+fn the_handshake_answers_the_version_that_is_spoken() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::spawn(&mut command(&home, &[]));
+    for version in [0, 1, 65535] {
+        let answered = editor.call("initialize", json!({"protocolVersion": version}));
+        let result = answered.result();
+        assert_eq!(result["protocolVersion"], 1);
+        let capabilities = &result["agentCapabilities"];
+        assert_eq!(capabilities["loadSession"], true);
+        let markers = json!({"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}});
+        assert_eq!(capabilities["sessionCapabilities"], markers);
+        assert_eq!(result["authMethods"], json!([]));
+        assert_eq!(result["agentInfo"]["name"], "sessiond");
+    }
+    assert!(home.agents().is_empty(), "no agent is started for it");
+}
+
+#[test]
+fn ids_come_back_byte_for_byte_and_garbage_is_answered() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    for id in ["0", "9007199254740993", "\"a\\u0062\"", "-1.50", "\"\""] {
+        editor.line(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/close","params":{{"sessionId":"none"}}}}"#
+        ));
+        let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+        assert_eq!(editor.next_line(), expected);
+    }
+    let table = [
+        ("garbage", -32700),
+        (r#"{"jsonrpc":"2.0","id":1"#, -32700),
+        ("[]", -32600),
+        ("7", -32600),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"session/list"}"#, -32600),
+    ];
+    for (line, code) in table {
+        editor.line(line);
+        let answer = editor.next();
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!(null), &json!(code)),
+            "{line}"
+        );
+    }
+    // Neither a notification nor an answer that nobody waits for is answered.
+    editor.notify("some/thing", json!({}));
+    editor.notify("session/cancel", json!({"sessionId": "none"}));
+    editor.notify("$/cancel_request", json!({"requestId": 7}));
+    editor.line(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+    let answered = editor.call("session/list", json!({}));
+    assert_eq!(
+        (answered.before.len(), answered.result()),
+        (0, &json!({"sessions": []}))
+    );
+}
+
+#[test]
+fn unknown_sessions_and_methods_have_their_codes() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let ids = ["", "no-such-session", "7f2c1f0e-5a63-4a56-9df6-1d0f6f7b2f11"];
+    for id in ids {
+        for method in [
+            "load",
+            "resume",
+            "fork",
+            "prompt",
+            "set_mode",
+            "set_model",
+            "set_config_option",
+        ] {
+            let params = json!({
+                "sessionId": id, "cwd": home.project(), "mcpServers": [], "modeId": "plan", "modelId": "m",
+                "configId": "model", "value": "m", "prompt": [{"type": "text", "text": "hello"}],
+            });
+            let answered = editor.call(&format!("session/{method}"), params);
+            assert_eq!(answered.code(), -32002, "{method} {id:?}");
+        }
+        for method in ["close", "delete"] {
+            let answered = editor.call(&format!("session/{method}"), json!({"sessionId": id}));
+            assert_eq!(answered.result(), &json!({}), "{method} {id:?}");
+        }
+    }
+    for (method, params, code) in [
+        ("session/attach", json!({}), -32601),
+        ("_some/method", json!({}), -32601),
+        ("session/new", json!({"mcpServers": []}), -32602),
+        (
+            "session/new",
+            json!({"cwd": "relative", "mcpServers": []}),
+            -32602,
+        ),
+        (
+            "session/new",
+            json!({"cwd": "/no/such/folder", "mcpServers": []}),
+            -32602,
+        ),
+        ("session/prompt", json!({}), -32602),
+        ("session/list", json!({"cursor": "7"}), -32602),
+    ] {
+        assert_eq!(
+            editor.call(method, params.clone()).code(),
+            code,
+            "{method} {params}"
+        );
+    }
+    let listed = editor.call("session/list", json!({}));
+    assert_eq!(listed.result(), &json!({"sessions": []}), "nothing was left");
+}

@@ -1,0 +1,19 @@
+//! The daemon as an editor sees it: `sessionctl acp` as a process of its own, spoken to in lines, with the built-in agent behind it.
+//!
+//! What is waited for is a message or the end of a process, never a time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "parameters are written where they are sent, as json!"
+)]
+
+mod commands;
+mod editor;
+mod lines;
+mod opening;
+mod pipe;
+mod prompting;

@@ -1,0 +1,236 @@
+//! New, load, resume, fork, list, close and delete.
+
+use serde_json::{Value, json};
+
+use super::editor::{Answered, Editor, sessionctl};
+use crate::home::Home;
+
+/// The kind of updates with which commands are announced.
+const COMMANDS: &str = "available_commands_update";
+
+fn is_update(message: &Value, kind: &str) -> bool {
+    message["params"]["update"]["sessionUpdate"] == kind
+}
+
+/// The history of this session in a new process, which has to come before the answer as a whole.
+fn loaded(home: &Home, session: &str) -> Answered {
+    let mut editor = Editor::start(home);
+    let answered = editor.on("session/load", session, home);
+    let messages = answered.before.iter();
+    for message in messages.clone() {
+        assert_eq!(message["params"]["sessionId"], session, "{message}");
+    }
+    assert!(is_update(messages.last().unwrap(), COMMANDS), "{answered:?}");
+    assert_eq!(
+        answered.kinds().iter().filter(|kind| **kind == COMMANDS).count(),
+        1
+    );
+    assert_eq!(answered.result()["sessionId"], session);
+    assert_eq!(answered.result()["modes"]["currentModeId"], "default");
+    assert_eq!(answered.result()["configOptions"][0]["id"], "model");
+    // Nothing follows the answer.
+    let next = editor.call("session/list", json!({}));
+    assert_eq!(next.before, [] as [Value; 0]);
+    answered
+}
+
+#[test]
+fn nothing_is_said_of_a_session_before_the_editor_knows_it() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let made = editor.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
+    assert_eq!(made.before, [] as [Value; 0]);
+    let session = &made.result()["sessionId"];
+    assert_eq!(made.result()["modes"]["currentModeId"], "default");
+    assert_eq!(made.result()["configOptions"][0]["id"], "model");
+    let next = editor.next();
+    assert!(is_update(&next, COMMANDS), "{next}");
+    assert_eq!(next["params"]["sessionId"], *session);
+}
+
+#[test]
+fn a_load_replays_the_whole_history_before_its_answer() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    editor
+        .prompt(&session, r#"[[tool Read {"path":"a"}]] [[say two]]"#)
+        .result();
+    assert_eq!(
+        editor
+            .call("session/close", json!({"sessionId": session}))
+            .result(),
+        &json!({})
+    );
+    assert!(editor.end().0.success());
+    let first = loaded(&home, &session);
+    assert_eq!(first.texts("agent_message_chunk"), ["echo: one", "two"]);
+    assert_eq!(first.texts("user_message_chunk")[0], "one");
+    let tools = ["tool_call", "tool_call_update"];
+    let kinds = first.kinds();
+    assert!(kinds.windows(2).any(|pair| pair == tools), "{kinds:?}");
+    drop(daemon);
+    // The ids of the messages are the same at each load, whatever became of daemon and agent.
+    let _daemon = home.start();
+    let again = loaded(&home, &session);
+    assert_eq!(again.updates(), first.updates());
+}
+
+#[test]
+fn a_session_that_was_never_prompted_is_loaded_and_resumed_in_a_new_process() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.kill();
+    assert_eq!(loaded(&home, &session).kinds(), [COMMANDS]);
+    drop(daemon);
+    let _daemon = home.start();
+    assert_eq!(loaded(&home, &session).kinds(), [COMMANDS]);
+    let mut editor = Editor::start(&home);
+    let resumed = editor.on("session/resume", &session, &home);
+    assert_eq!(resumed.before, [] as [Value; 0]);
+    assert_eq!(resumed.result()["sessionId"], session.as_str());
+    let said = editor.prompt(&session, "hello");
+    assert_eq!(said.texts("agent_message_chunk"), ["echo: hello"]);
+}
+
+#[test]
+fn sessions_are_listed_forked_and_deleted() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let fork = editor.on("session/fork", &session, &home);
+    let branch = fork.result()["sessionId"].as_str().unwrap().to_owned();
+    assert_ne!(branch, session);
+    let recalled = editor.prompt(&branch, "[[recall]]");
+    assert!(
+        recalled
+            .texts("agent_message_chunk")
+            .concat()
+            .contains("echo: one"),
+        "{recalled:?}"
+    );
+
+    let other = home.folder_named("other");
+    let elsewhere = editor.call("session/new", json!({"cwd": other, "mcpServers": []}));
+    let elsewhere = elsewhere.result()["sessionId"].as_str().unwrap().to_owned();
+    let mut listed = |params: Value| -> Vec<String> {
+        let page = editor.call("session/list", params);
+        let sessions = page.result()["sessions"].as_array().unwrap().clone();
+        assert!(sessions.iter().all(|session| session["cwd"].is_string()));
+        sessions
+            .iter()
+            .map(|session| session["sessionId"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(listed(json!({"cwd": other})), [elsewhere.as_str()]);
+    let mut both = listed(json!({"cwd": home.project()}));
+    both.sort();
+    let mut expected = [session.clone(), branch.clone()];
+    expected.sort();
+    assert_eq!(both, expected);
+    assert_eq!(listed(json!({})).len(), 3);
+
+    assert_eq!(
+        editor
+            .call("session/delete", json!({"sessionId": session}))
+            .result(),
+        &json!({})
+    );
+    let left = editor.call("session/list", json!({"cwd": home.project()}));
+    let left = left.result()["sessions"].as_array().unwrap();
+    assert_eq!(
+        left.len(),
+        1,
+        "{left:?}: neither the session nor its transcript is listed any more"
+    );
+    assert_eq!(left[0]["sessionId"], branch.as_str());
+    assert_eq!(editor.on("session/load", &session, &home).code(), -32002);
+}
+
+#[test]
+fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
+    let made = Home::new();
+    let transcript = {
+        let _daemon = made.start();
+        let mut editor = Editor::start(&made);
+        let session = editor.new_session(&made);
+        editor.prompt(&session, "from elsewhere").result();
+        let output = sessionctl(&made, &["show", "--json", &session]).output().unwrap();
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+        made.transcript(shown["conversation"]["head"].as_str().unwrap())
+            .unwrap()
+    };
+    let home = Home::new();
+    let folder = home.data().join("loopback/projects/-some-folder");
+    std::fs::create_dir_all(&folder).unwrap();
+    let id = transcript.file_stem().unwrap().to_str().unwrap().to_owned();
+    std::fs::copy(&transcript, folder.join(transcript.file_name().unwrap())).unwrap();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let listed = editor.call("session/list", json!({}));
+    assert_eq!(listed.result()["sessions"][0]["sessionId"], id.as_str());
+    // It goes by the id that the editor used.
+    let answered = loaded(&home, &id);
+    assert_eq!(answered.texts("agent_message_chunk"), ["echo: from elsewhere"]);
+}
+
+#[test]
+fn requests_behind_a_load_wait_for_it() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    assert!(editor.end().0.success());
+    let mut editor = Editor::start(&home);
+    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
+    let load = editor.begin("session/load", params);
+    let mode = editor.begin(
+        "session/set_mode",
+        json!({"sessionId": session, "modeId": "plan"}),
+    );
+    let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
+    let option = editor.begin("session/set_config_option", option);
+    let prompt = editor.begin_prompt(&session, "[[settings]]");
+    let replayed = editor.finish(load);
+    assert_eq!(
+        replayed.kinds(),
+        ["user_message_chunk", "agent_message_chunk", COMMANDS]
+    );
+    assert_eq!(editor.finish(mode).result(), &json!({}));
+    let options = editor.finish(option);
+    assert_eq!(options.result()["configOptions"][0]["currentValue"], "loop-2");
+    let said = editor.finish(prompt).texts("agent_message_chunk").concat();
+    assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
+}
+
+#[test]
+fn nothing_of_one_editors_session_reaches_another() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = one.new_session(&home);
+    one.prompt(&session, "secret").result();
+    assert_eq!(
+        other.call("session/close", json!({"sessionId": session})).before,
+        [] as [Value; 0]
+    );
+    // Once it has opened the session, it sees what the first one says.
+    other.on("session/resume", &session, &home).result();
+    let running = one.begin_prompt(&session, "again");
+    other.until_said("again");
+    other.until_said("echo: again");
+    let answered = one.finish(running);
+    assert_eq!(
+        answered.texts("user_message_chunk"),
+        [] as [&str; 0],
+        "its own prompt is not shown to it"
+    );
+}

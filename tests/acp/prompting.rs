@@ -1,0 +1,195 @@
+//! Prompts, cancellations and questions.
+
+use serde_json::{Value, json};
+
+use super::editor::{Editor, sessionctl};
+use crate::home::Home;
+
+const ASK: &str = "session/request_permission";
+
+#[test]
+fn the_updates_of_a_turn_come_before_its_answer() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let answered = editor.prompt(&session, r#"[[say a]] [[tool Read {"path":"b"}]] [[say c]]"#);
+    assert_eq!(answered.result()["stopReason"], "end_turn");
+    let kinds: Vec<&str> = answered
+        .kinds()
+        .into_iter()
+        .filter(|kind| !kind.contains("command"))
+        .collect();
+    let expected = [
+        "agent_message_chunk",
+        "tool_call",
+        "tool_call_update",
+        "agent_message_chunk",
+    ];
+    assert_eq!(kinds[..4], expected, "{kinds:?}");
+    assert!(
+        answered
+            .before
+            .iter()
+            .all(|message| message["params"]["sessionId"] == session.as_str())
+    );
+}
+
+#[test]
+fn the_editors_answer_to_a_question_reaches_the_agent() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for (option, said) in [
+        ("allow_once", vec!["done"]),
+        ("reject_once", vec!["refused: may I"]),
+    ] {
+        let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+        let asked = editor.until_asked(ASK);
+        assert_eq!(asked["params"]["sessionId"], session.as_str());
+        assert!(asked["params"]["toolCall"].is_object(), "{asked}");
+        editor.answer(
+            &asked,
+            json!({"outcome": {"outcome": "selected", "optionId": option}}),
+        );
+        let answered = editor.finish(prompt);
+        assert_eq!(answered.texts("agent_message_chunk"), said, "{option}");
+    }
+}
+
+#[test]
+fn the_first_answer_to_a_question_wins() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+    let asked = editor.until_asked(ASK);
+    let answer = sessionctl(&home, &["answer", &session, "allow"])
+        .output()
+        .unwrap();
+    assert!(answer.status.success(), "{answer:?}");
+    let answered = editor.finish(prompt);
+    let withdrawn =
+        json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": asked["id"]}});
+    assert_eq!(answered.before.first(), Some(&withdrawn));
+    assert_eq!(answered.texts("agent_message_chunk"), ["done"]);
+    // An answer that comes too late does no harm.
+    editor.answer(
+        &asked,
+        json!({"outcome": {"outcome": "selected", "optionId": "reject_once"}}),
+    );
+    assert_eq!(
+        editor.prompt(&session, "next").texts("agent_message_chunk"),
+        ["echo: next"]
+    );
+}
+
+#[test]
+fn a_cancel_does_not_wait_for_an_unanswered_question() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+    editor.until_asked(ASK);
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    let answered = editor.finish(prompt);
+    assert_eq!(answered.result()["stopReason"], "cancelled");
+    // Nothing of the session follows until the next request about it.
+    let listed = editor.call("session/list", json!({}));
+    assert_eq!(listed.before, [] as [Value; 0]);
+    assert_eq!(
+        editor.prompt(&session, "next").texts("agent_message_chunk"),
+        ["echo: next"]
+    );
+}
+
+#[test]
+fn each_way_to_cancel_ends_the_turn() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for method in ["session/cancel", "$/cancel_request", "session/close"] {
+        let prompt = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
+        editor.until_said("begun");
+        match method {
+            "$/cancel_request" => editor.notify(method, json!({"requestId": prompt})),
+            "session/cancel" => editor.notify(method, json!({"sessionId": session})),
+            _ => drop(editor.begin(method, json!({"sessionId": session}))),
+        }
+        let answered = editor.finish(prompt);
+        assert_eq!(answered.result()["stopReason"], "cancelled", "{method}");
+    }
+}
+
+#[test]
+fn a_prompt_behind_a_running_one_has_its_turn_after_it() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let first = editor.begin_prompt(&session, "[[ask may I]] [[say one]]");
+    let second = editor.begin_prompt(&session, "two");
+    let asked = editor.until_asked(ASK);
+    editor.answer(
+        &asked,
+        json!({"outcome": {"outcome": "selected", "optionId": "allow_once"}}),
+    );
+    assert_eq!(editor.finish(first).texts("agent_message_chunk"), ["one"]);
+    assert_eq!(editor.finish(second).texts("agent_message_chunk"), ["echo: two"]);
+}
+
+#[test]
+fn a_limit_is_said_with_its_end() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let answered = editor.prompt(&session, "[[limit 3600]]");
+    assert_eq!(answered.result()["stopReason"], "end_turn");
+    let said = answered.texts("agent_message_chunk").concat();
+    assert!(said.contains("usage limit is reached"), "{said}");
+    assert!(said.contains("The limit ends at 2"), "{said}");
+    assert!(
+        said.contains(&format!("sessionctl continue {session} --at-reset")),
+        "{said}"
+    );
+}
+
+#[test]
+fn other_failures_are_errors() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for (failure, code) in [("auth", -32000), ("overloaded", -32603), ("context", -32603)] {
+        let answered = editor.prompt(&session, &format!("[[fail {failure}]]"));
+        assert_eq!(answered.code(), code, "{failure}");
+        assert!(
+            answered.answer["error"]["message"]
+                .as_str()
+                .is_some_and(|words| !words.is_empty())
+        );
+    }
+    // The session is as good as before.
+    assert_eq!(
+        editor.prompt(&session, "next").texts("agent_message_chunk"),
+        ["echo: next"]
+    );
+}
+
+#[test]
+fn an_error_of_the_agent_is_passed_on() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let refused = editor.call(
+        "session/set_mode",
+        json!({"sessionId": session, "modeId": "no-such-mode"}),
+    );
+    assert_eq!(refused.code(), -32602, "the agent's own error: {refused:?}");
+}
