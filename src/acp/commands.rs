@@ -158,9 +158,9 @@ impl Connection {
             prompt: prompt.clone(),
             ..Edit::of(id)
         };
-        session.prompt_begins(prompt.clone());
+        let number = session.prompt_begins(prompt);
         let edited = self.call(edit).await;
-        session.prompt_ended(&prompt);
+        session.prompt_ended(number);
         Ok(answer(session, id, &edited?.turn))
     }
 

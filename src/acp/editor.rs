@@ -139,7 +139,7 @@ impl Dialogue for Editor {
         match (envelope.kind(), envelope.method(), envelope.id()) {
             (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
             (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
-            (Kind::Response, _, Some(id)) => {
+            (Kind::Response, _, Some(id)) if envelope.result().or(envelope.error()).is_some() => {
                 let asked = id.parse().ok().and_then(|id| self.connection.peer.settle(id));
                 if let Some(asked) = asked {
                     let outcome = envelope.result().map(ToOwned::to_owned);
@@ -147,7 +147,7 @@ impl Dialogue for Editor {
                     self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
                 }
             }
-            _ => self.refuse(None, Failure::invalid_request("neither a request nor a response")),
+            (_, _, id) => self.refuse(id, Failure::invalid_request("neither a request nor a response")),
         }
     }
 

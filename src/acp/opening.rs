@@ -9,11 +9,10 @@ use bridge_protocol::method::{
     Cancel, Delete, Fork, GetConversation, History, ListConversations, ListTranscripts, NewConversation,
     Resume, Update,
 };
-use bridge_protocol::raw::RawJson;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::transcript::Transcript;
-use bridge_protocol::{AgentName, BridgeError, ConversationId, ConversationRef, Cursor, time};
+use bridge_protocol::{AgentName, BridgeError, ConversationId, ConversationRef, Cursor, ErrorKind, time};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
@@ -231,7 +230,17 @@ impl Connection {
             cursor,
             ..ListTranscripts::default()
         };
-        let page = self.call(page).await?;
+        let page = match self.call(page).await {
+            // Not every agent's transcripts can be listed.
+            Err(error) if error.kind == ErrorKind::Unsupported => {
+                let next_cursor = None;
+                return message::result(&Page {
+                    sessions,
+                    next_cursor,
+                });
+            }
+            page => page?,
+        };
         // Those of conversations are listed as such, and those of deleted ones are not listed.
         let is_other = |transcript: &Transcript| {
             let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
@@ -341,40 +350,46 @@ impl Connection {
 
     /// Sends the history, and what the running turn has said so far.
     async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<(), Failure> {
-        let mut replayed = Vec::new();
+        let mut turn = NewestTurn::default();
         let mut cursor = None;
         loop {
-            let page = self.history_page(&snapshot.conversation, cursor.take()).await;
+            let page = self.history_page(&snapshot.conversation, cursor).await;
             let page = match page.map_err(Failure::from) {
                 Ok(page) => page,
                 Err(failure) if failure.is_not_found() => return Err(failure),
                 Err(failure) => {
                     let words = format!("The history cannot be shown: {}", failure.message());
-                    replayed.push(message::text_chunk(&words));
+                    session.replay(&message::text_chunk(&words)).await;
                     break;
                 }
             };
             for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
-                replayed.push(message::text_chunk(&gap.detail));
+                session.replay(&message::text_chunk(&gap.detail)).await;
             }
-            let updates = page.updates.into_iter().flatten();
-            replayed.extend(updates.map(|update| update.update.get().to_owned()));
+            for update in page.updates.into_iter().flatten() {
+                for earlier in turn.push(update.update) {
+                    session.replay(earlier.get()).await;
+                }
+            }
             cursor = page.next_cursor;
             if cursor.is_none() {
                 break;
             }
         }
-        if let Some(running) = snapshot.running.as_ref().filter(|running| !running.truncated) {
-            // What of the turn is in the transcript already is among its updates, and more of it.
-            let prompt: Vec<String> = chunks_of(&running.prompt).collect();
-            if let Some(begin) = begin_of_turn(&replayed, &prompt) {
-                replayed.truncate(begin);
+        let running = snapshot.running.as_ref().filter(|running| !running.truncated);
+        // What of the running turn is in the transcript already is among its updates, and more of it.
+        if running.is_none_or(|running| !turn.has_prompt(&running.prompt)) {
+            for update in &turn.updates {
+                session.replay(update.get()).await;
             }
-            replayed.extend(prompt);
-            replayed.extend(running.updates.iter().map(|update| update.get().to_owned()));
         }
-        for update in &replayed {
-            session.replay(update).await;
+        if let Some(running) = running {
+            for prompt in chunks_of(&running.prompt) {
+                session.replay(&prompt).await;
+            }
+            for update in &running.updates {
+                session.replay(update.get()).await;
+            }
         }
         Ok(())
     }
@@ -426,16 +441,41 @@ fn is_loss(kind: GapKind) -> bool {
     matches!(kind, GapKind::Missing | GapKind::Unreadable | GapKind::Broken)
 }
 
-/// Where the newest turn begins, if it has this prompt.
-fn begin_of_turn(replayed: &[String], prompt: &[String]) -> Option<usize> {
-    let text = |update: &String| -> Option<String> {
-        let update: Value = serde_json::from_str(update).ok()?;
-        update["content"]["text"].as_str().map(str::to_owned)
-    };
-    let first = text(prompt.first()?)?;
-    let is_prompt = |update: &String| kind_of(update) == "user_message_chunk";
-    let last = replayed.iter().rposition(is_prompt)?;
-    let begin = replayed[..last].iter().rposition(|update| !is_prompt(update));
-    let begin = begin.map_or(0, |before| before + 1);
-    (text(replayed.get(begin)?)? == first).then_some(begin)
+/// The newest turn of a history that is read from its beginning.
+#[derive(Default)]
+struct NewestTurn {
+    updates: Vec<RawJson>,
+    ends_in_prompt: bool,
+}
+
+impl NewestTurn {
+    /// Adds an update; where it begins another turn, gives the one before.
+    fn push(&mut self, update: RawJson) -> Vec<RawJson> {
+        let is_prompt = kind_of(update.get()) == "user_message_chunk";
+        let begins = is_prompt && !self.ends_in_prompt;
+        self.ends_in_prompt = is_prompt;
+        let earlier = match begins {
+            true => std::mem::take(&mut self.updates),
+            false => Vec::new(),
+        };
+        self.updates.push(update);
+        earlier
+    }
+
+    /// Whether it begins with this prompt.
+    fn has_prompt(&self, prompt: &PromptContent) -> bool {
+        #[derive(Deserialize)]
+        struct Chunk {
+            content: RawJson,
+        }
+        let text = |block: &RawJson| PromptContent::blocks(vec![block.clone()]).to_text();
+        let first = self
+            .updates
+            .first()
+            .and_then(|update| update.read::<Chunk>().ok());
+        let asked = prompt.as_blocks().first();
+        first
+            .zip(asked)
+            .is_some_and(|(first, asked)| text(&first.content) == text(asked))
+    }
 }

@@ -34,9 +34,9 @@ impl Connection {
             let _order = (name != "edit").then_some(order);
             return self.command(session, id, name, &rest).await;
         }
-        session.prompt_begins(prompt.clone());
+        let number = session.prompt_begins(prompt.clone());
         let call = Prompt {
-            prompt: prompt.clone(),
+            prompt,
             on_busy: OnBusy::Queue,
             ..Prompt::of(id)
         };
@@ -48,7 +48,7 @@ impl Connection {
             Poll::Ready(ended) => ended,
             Poll::Pending => turn.await,
         };
-        session.prompt_ended(&prompt);
+        session.prompt_ended(number);
         match ended {
             Ok(turn) => answer(session, id, &turn),
             Err(error) => refused(session, id, error),

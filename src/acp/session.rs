@@ -4,7 +4,7 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
@@ -47,8 +47,11 @@ struct State {
     subscription: u64,
     /// What waits until it may be sent; none while everything is sent at once.
     held: Option<VecDeque<String>>,
-    /// The editor's prompts whose turns have not begun.
-    prompts: Vec<PromptContent>,
+    /// Whether it waits only because a prompt was cancelled: until the next turn, then.
+    is_quiet: bool,
+    /// The editor's prompts whose turns have not begun, by numbers that count up.
+    prompts: BTreeMap<u64, PromptContent>,
+    last_prompt: u64,
     /// Whether the running turn is one of the editor's.
     runs_own_turn: bool,
     /// Who waits for the snapshot.
@@ -100,10 +103,14 @@ impl Session {
             let mut state = self.lock();
             state.conversation = Some(id);
             state.held.get_or_insert_default();
+            state.is_quiet = false;
             state.snapshot = Some(sender);
         }
-        self.subscribe(bridge, id).await?;
-        snapshot.await.map_err(|_| ended())
+        let attached = match self.subscribe(bridge, id).await {
+            Ok(()) => snapshot.await.map_err(|_| ended()),
+            Err(error) => Err(error),
+        };
+        attached.inspect_err(|_| self.detach())
     }
 
     async fn subscribe(
@@ -148,7 +155,7 @@ impl Session {
                 match held.pop_front() {
                     Some(line) => line,
                     None => {
-                        state.held = None;
+                        (state.held, state.is_quiet) = (None, false);
                         return;
                     }
                 }
@@ -224,17 +231,18 @@ impl Session {
         let _taken = self.say_in(&mut state, words);
     }
 
-    /// Notes a prompt of the editor, before it is sent.
-    pub(super) fn prompt_begins(&self, prompt: PromptContent) {
-        self.lock().prompts.push(prompt);
+    /// Notes a prompt of the editor, before it is sent, and gives its number.
+    pub(super) fn prompt_begins(&self, prompt: PromptContent) -> u64 {
+        let mut state = self.lock();
+        state.last_prompt += 1;
+        let number = state.last_prompt;
+        state.prompts.insert(number, prompt);
+        number
     }
 
-    /// The prompt is answered.
-    pub(super) fn prompt_ended(&self, prompt: &PromptContent) {
-        let prompts = &mut self.lock().prompts;
-        if let Some(place) = prompts.iter().position(|own| own == prompt) {
-            prompts.remove(place);
-        }
+    /// The prompt with this number is answered.
+    pub(super) fn prompt_ended(&self, number: u64) {
+        self.lock().prompts.remove(&number);
     }
 
     /// Whether a prompt of the editor runs or waits.
@@ -287,8 +295,10 @@ impl Session {
             }
             state.commands = commands;
             self.commands_reported.notify_waiters();
-            let update = self.announcement(state);
-            return self.send_update(state, &update);
+            if self.peer.wants_commands() {
+                let update = announced_in(update, &commands::announced(state.commands.as_ref()));
+                return self.send_update(state, &update);
+            }
         }
         self.send_update(state, update)
     }
@@ -316,19 +326,23 @@ impl Session {
                 taken
             }
             Event::PromptAccepted { prompt, .. } => {
-                let own = state.prompts.iter().position(|own| *own == prompt);
-                state.runs_own_turn = own.is_some();
-                if let Some(place) = own {
-                    state.prompts.remove(place);
-                    return Taken::Yes;
+                let taken = self.end_quiet(state);
+                if taken != Taken::Yes {
+                    return taken;
                 }
-                // Another client's: the editor does not know it.
-                self.send_prompt(state, &prompt)
+                let mut own = state.prompts.iter();
+                let own = own.find_map(|(number, own)| (*own == prompt).then_some(*number));
+                state.runs_own_turn = own.is_some();
+                match own.and_then(|number| state.prompts.remove(&number)) {
+                    Some(_) => Taken::Yes,
+                    // Another client's: the editor does not know it.
+                    None => self.send_prompt(state, &prompt),
+                }
             }
             Event::TurnEnded { turn } => {
                 let was_own = std::mem::take(&mut state.runs_own_turn) || !state.prompts.is_empty();
-                if was_own && turn.stop_reason == StopReason::Cancelled {
-                    state.held.get_or_insert_default();
+                if was_own && turn.stop_reason == StopReason::Cancelled && state.held.is_none() {
+                    (state.held, state.is_quiet) = (Some(VecDeque::new()), true);
                 }
                 Taken::Yes
             }
@@ -405,7 +419,27 @@ impl Session {
         }
     }
 
+    /// Sends what was held back after a cancelled prompt.
+    fn end_quiet(&self, state: &mut State) -> Taken {
+        if !std::mem::take(&mut state.is_quiet) {
+            return Taken::Yes;
+        }
+        let mut held = state.held.take().into_iter().flatten();
+        let failed = held.find_map(|line| self.peer.outbox.try_push(&[&line]).err());
+        taken(failed.map_or(Ok(()), Err))
+    }
+
     fn send(&self, state: &mut State, line: String) -> Taken {
+        if state
+            .held
+            .as_ref()
+            .is_some_and(|held| held.len() >= HELD_MESSAGES)
+        {
+            let taken = self.end_quiet(state);
+            if taken != Taken::Yes {
+                return taken;
+            }
+        }
         match &mut state.held {
             Some(held) if held.len() >= HELD_MESSAGES => Taken::Full,
             Some(held) => {
@@ -433,6 +467,15 @@ pub(super) fn kind_of(update: &str) -> String {
         session_update: String,
     }
     serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
+}
+
+/// An update with these commands in place of the agent's own, and every other member as it came.
+fn announced_in(update: &str, commands: &RawJson) -> String {
+    let Ok(mut members) = serde_json::from_str::<RawMembers>(update) else {
+        return update.to_owned();
+    };
+    members.set("availableCommands", commands.clone());
+    RawJson::from_value(&members).map_or_else(|_| update.to_owned(), |update| update.get().to_owned())
 }
 
 /// A member of an object, raw.

@@ -102,7 +102,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             path: PathBuf::from("this program"),
             source,
         })?;
-        let home_folder = std::env::var_os("HOME").map(PathBuf::from);
+        // An editor may start the daemon without HOME.
+        let home_folder = std::env::home_dir();
         let around = Surroundings {
             this_program: &this_program,
             data: &paths.data,

@@ -52,6 +52,12 @@ fn ids_come_back_byte_for_byte_and_garbage_is_answered() {
             "{line}"
         );
     }
+    editor.line(r#"{"jsonrpc":"2.0","id":5,"params":{}}"#);
+    let answer = editor.next();
+    assert_eq!(
+        (&answer["id"], &answer["error"]["code"]),
+        (&json!(5), &json!(-32600))
+    );
     // Neither a notification nor an answer that nobody waits for is answered.
     editor.notify("some/thing", json!({}));
     editor.notify("session/cancel", json!({"sessionId": "none"}));

@@ -110,7 +110,9 @@ fn a_removed_socket_is_bound_again() {
 
 #[test]
 fn the_agent_is_chosen_on_the_command_line() {
-    let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
+    let home = Home::with_config(
+        "[agents.second]\nkind = \"loopback\"\n[agents.silent]\nkind = \"generic\"\ncommand = \"/bin/false\"\n",
+    );
     let _daemon = home.start();
     let mut editor = Editor::spawn(&mut command(&home, &["--agent", "second"]));
     editor.call("initialize", json!({"protocolVersion": 1})).result();
@@ -118,6 +120,16 @@ fn the_agent_is_chosen_on_the_command_line() {
     let shown = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["conversation"]["agent"], "second");
+    // Only its sessions are listed, also where its transcripts cannot be.
+    for (agent, sessions) in [("second", 1), ("loopback", 0), ("silent", 0)] {
+        let mut editor = Editor::spawn(&mut command(&home, &["--agent", agent]));
+        let listed = editor.call("session/list", json!({"cwd": home.project()}));
+        assert_eq!(
+            listed.result()["sessions"].as_array().unwrap().len(),
+            sessions,
+            "{agent}"
+        );
+    }
     let mut editor = Editor::spawn(&mut command(&home, &["--agent", "none"]));
     let made = editor.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
     assert_eq!(made.code(), -32602);

@@ -107,6 +107,24 @@ fn a_cancel_does_not_wait_for_an_unanswered_question() {
 }
 
 #[test]
+fn another_clients_turn_is_shown_after_a_cancelled_one() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let prompt = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
+    editor.until_said("begun");
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.finish(prompt).result();
+    let sent = sessionctl(&home, &["send", &session, "from a terminal"])
+        .output()
+        .unwrap();
+    assert!(sent.status.success(), "{sent:?}");
+    editor.until_said("from a terminal");
+    editor.until_said("echo: from a terminal");
+}
+
+#[test]
 fn each_way_to_cancel_ends_the_turn() {
     let home = Home::new();
     let _daemon = home.start();

@@ -81,6 +81,7 @@ fn every_line_of_every_command_is_json() {
         (&["start"], 0),
         (&["chat", "--new"], 2),
         // What these print is text for another program or for people.
+        (&["acp"], 2),
         (&["demo"], 2),
         (&["completions", "bash"], 2),
         (&["man"], 2),
