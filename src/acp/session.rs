@@ -471,10 +471,10 @@ pub(super) fn kind_of(update: &str) -> String {
 
 /// An update with these commands in place of the agent's own, and every other member as it came.
 fn announced_in(update: &str, commands: &RawJson) -> String {
-    let Ok(mut members) = serde_json::from_str::<RawMembers>(update) else {
+    let Ok(mut members) = serde_json::from_str::<message::Members>(update) else {
         return update.to_owned();
     };
-    members.set("availableCommands", commands.clone());
+    members.insert("availableCommands".to_owned(), commands.clone());
     RawJson::from_value(&members).map_or_else(|_| update.to_owned(), |update| update.get().to_owned())
 }
 
