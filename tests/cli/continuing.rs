@@ -144,6 +144,22 @@ fn continue_follows_the_turn() {
 }
 
 /// Nobody is there to answer: the question stays open.
+/// It starts no turn, so there is none to follow; the second time it has failed already.
+#[test]
+fn a_continuation_that_cannot_start_is_an_error() {
+    let home = Home::new();
+    let folder = home.path().join("gone");
+    std::fs::create_dir(&folder).unwrap();
+    let id = home.said(&["new", "--cwd", folder.to_str().unwrap()]);
+    home.run(&["send", &id, "[[limit 3600]]"]);
+    home.shows(&["close", &id]);
+    std::fs::remove_dir(&folder).unwrap();
+    for _ in 0..2 {
+        let told = home.printed(&["continue", &id], 1);
+        assert!(told.contains("there is no folder"), "{told}");
+    }
+}
+
 #[test]
 fn continue_exits_when_the_agent_asks() {
     let home = Home::new();

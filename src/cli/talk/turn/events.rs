@@ -3,7 +3,7 @@
 //! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the loop
 //! in `turn` does.
 
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::HistoryForm;
 use bridge_protocol::link::{Fidelity, Resumed};
@@ -12,10 +12,12 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 
 use super::{OwnTurn, Start, Talk};
+use crate::cli::advice::Call;
 use crate::cli::connect::Daemon;
+use crate::cli::exit::Exit;
 use crate::cli::follow::Followed;
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::problem::Outcome;
+use crate::cli::problem::{Outcome, Problem};
 use crate::cli::talk::files;
 use crate::cli::words::{self, Clock};
 
@@ -96,6 +98,20 @@ impl Talk<'_> {
             }
             Event::Snapshot { .. } => self.snapshot(event, start, own),
             Event::Updated { conversation } if watches => self.queue(conversation),
+            // The continuation was given up before it became a turn.
+            Event::Updated { conversation }
+                if matches!(start, Start::Continue(_))
+                    && own.id.is_none()
+                    && conversation.continuation.is_none()
+                    && conversation.state == ConversationState::Failed =>
+            {
+                let why = conversation
+                    .failure
+                    .as_deref()
+                    .unwrap_or("the continuation failed");
+                let again = self.advice().command(Call::Continue(""));
+                Err(Problem::new(Exit::Failed, one_line(why)).hint(format!("once that is fixed: {again}")))
+            }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
                 self.questions_of_others([interrupt])
             }
