@@ -161,7 +161,7 @@ impl Connection {
         let number = session.prompt_begins(prompt);
         let edited = self.call(edit).await;
         session.prompt_ended(number);
-        Ok(answer(session, id, &edited?.turn))
+        Ok(answer(session, &edited?.turn))
     }
 
     async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {

@@ -8,7 +8,7 @@ use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::method::{Cancel, Prompt};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use bridge_protocol::{BridgeError, ConversationId, ErrorKind, time};
+use bridge_protocol::{BridgeError, ErrorKind, time};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -50,8 +50,8 @@ impl Connection {
         };
         session.prompt_ended(number);
         match ended {
-            Ok(turn) => answer(session, id, &turn),
-            Err(error) => refused(session, id, error),
+            Ok(turn) => answer(session, &turn),
+            Err(error) => refused(session, error),
         }
     }
 
@@ -77,11 +77,11 @@ impl Connection {
 }
 
 /// The answer to a prompt whose turn ended.
-pub(super) fn answer(session: &Session, id: ConversationId, turn: &TurnResult) -> Reply {
+pub(super) fn answer(session: &Session, turn: &TurnResult) -> Reply {
     let stop_reason = match (&turn.stop_reason, &turn.failure) {
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
-                session.say(&limit_words(id, &failure.message, failure.resets_at));
+                session.say(&limit_words(&failure.message, failure.resets_at));
                 &StopReason::EndTurn
             }
             FailureKind::AuthRequired => return Err(Failure::auth_required(&failure.message)),
@@ -105,24 +105,23 @@ pub(super) fn answer(session: &Session, id: ConversationId, turn: &TurnResult) -
 }
 
 /// The answer to a prompt that did not reach the agent.
-fn refused(session: &Session, id: ConversationId, error: BridgeError) -> Reply {
+fn refused(session: &Session, error: BridgeError) -> Reply {
     if error.kind != ErrorKind::Limited {
         return Err(error.into());
     }
     let resets_at = error.detail("resetsAt");
     let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());
-    session.say(&limit_words(id, &error.message, resets_at));
+    session.say(&limit_words(&error.message, resets_at));
     message::result(&json!({ "stopReason": StopReason::EndTurn }))
 }
 
 /// What is said in place of an answer at a usage limit.
-fn limit_words(id: ConversationId, message: &str, resets_at: Option<Timestamp>) -> String {
+fn limit_words(message: &str, resets_at: Option<Timestamp>) -> String {
     let until = match resets_at {
         Some(at) => format!("The limit ends at {}.", time::text(at)),
         None => "The agent did not report when the limit ends.".to_owned(),
     };
     format!(
-        "The agent's usage limit is reached: {message}\n\n{until} To continue this turn then, send /continue, or run in a \
-         terminal: sessionctl continue {id} --at-reset"
+        "The agent's usage limit is reached: {message}\n\n{until} To continue this turn then, send /continue."
     )
 }

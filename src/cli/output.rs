@@ -269,8 +269,12 @@ impl Output {
         if problem.message.is_some() && self.end_line().is_err() {
             tracing::debug!("standard output is closed");
         }
+        let hint = problem
+            .hint
+            .as_deref()
+            .map(|hint| self.addressed(&one_line(hint)));
         if self.json {
-            let line = problem.json().map(|json| format!("{json}\n"));
+            let line = problem.json(hint.as_deref()).map(|json| format!("{json}\n"));
             if self.notes.write_all(line.unwrap_or_default().as_bytes()).is_err() {
                 tracing::debug!("standard error is closed");
             }
@@ -290,9 +294,8 @@ impl Output {
         for line in table(&problem.candidates, look).lines(look) {
             lines.push_str(&format!("  {line}\n"));
         }
-        if let Some(hint) = &problem.hint {
+        if let Some(hint) = hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
-            let hint = self.addressed(&one_line(hint));
             let shell = match self.in_chat && hint.contains("sessionctl ") {
                 true => "in a shell: ",
                 false => "",

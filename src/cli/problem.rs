@@ -136,8 +136,8 @@ impl Problem {
         self
     }
 
-    /// The problem as one line of JSON; nothing when the reader of the output has left.
-    pub(super) fn json(&self) -> Option<String> {
+    /// The problem as one line of JSON, with this hint; nothing when the reader of the output has left.
+    pub(super) fn json(&self, hint: Option<&str>) -> Option<String> {
         let message = self.message.as_deref()?;
         let error = self.error();
         let printed = Printed {
@@ -150,7 +150,7 @@ impl Problem {
                 Cause::Daemon(error) => RawJson::from_value(&error.data()).ok(),
                 Cause::Connection => None,
             },
-            hint: self.hint.as_deref(),
+            hint,
             exit_code: self.exit.code(),
         };
         let printed = serde_json::to_string(&printed).ok()?;
@@ -379,7 +379,7 @@ mod tests {
     fn json_has_what_is_printed_and_more() {
         let error = BridgeError::new(ErrorKind::Conflict, "no").with("undoId", "u-1");
         let printed: serde_json::Value =
-            serde_json::from_str(&Problem::from(error).hint("look again").json().unwrap()).unwrap();
+            serde_json::from_str(&Problem::from(error).json(Some("look again")).unwrap()).unwrap();
         assert_eq!(
             printed,
             json!({"error": {"code": 1012, "kind": "conflict", "message": "no", "retryable": false,
@@ -387,7 +387,7 @@ mod tests {
                 "exitCode": 5}})
         );
         let printed: serde_json::Value =
-            serde_json::from_str(&Problem::new(Exit::NoDaemon, "none").json().unwrap()).unwrap();
+            serde_json::from_str(&Problem::new(Exit::NoDaemon, "none").json(None).unwrap()).unwrap();
         assert_eq!(
             printed,
             json!({"error": {"kind": "noDaemon", "message": "none", "retryable": false, "exitCode": 3}})

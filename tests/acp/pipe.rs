@@ -43,8 +43,12 @@ fn a_killed_daemon_loses_no_history_and_no_id() {
     editor.begin_prompt(&session, "[[say begun]] [[hang]]");
     editor.until_said("begun");
     daemon.kill();
-    let (_, said) = editor.ended();
-    assert_eq!(said, "");
+    let (status, said) = editor.ended();
+    assert_eq!(status.code(), Some(3));
+    assert!(
+        said.starts_with("error: the daemon closed the connection\n"),
+        "{said}"
+    );
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
     let replayed = editor.on("session/load", &session, &home);

@@ -8,6 +8,8 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -58,19 +60,27 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
         writeln!(to_daemon, "{notification}").map_err(failed)?;
     }
     // Threads, because a byte that goes through the runtime's own thread for standard input takes several times as long.
+    let has_left = Arc::new(AtomicBool::new(false));
+    let leaves = Arc::clone(&has_left);
     let input_ended = in_thread(move || {
-        copy(&mut input, &mut to_daemon);
+        // Noted before the daemon can see it and close its side too.
+        leaves.store(
+            copy(&mut input, &mut to_daemon) == Ended::Source,
+            Ordering::SeqCst,
+        );
         // It is closed already if the daemon is gone.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
-    let output_ended = in_thread(move || {
-        copy(&mut from_daemon, &mut output);
-    });
+    let output_ended = in_thread(move || copy(&mut from_daemon, &mut output));
     tokio::pin!(output_ended);
     tokio::select! {
         biased;
-        // The editor closed its side, or the daemon stopped.
-        _ = &mut output_ended => Ok(Exit::Done),
+        ended = &mut output_ended => match ended {
+            Ok(Ended::Source) if !has_left.load(Ordering::SeqCst) => Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
+                .hint("restart the agent in the editor, and open the session again")),
+            // The editor has left.
+            _ => Ok(Exit::Done),
+        },
         _ = input_ended => {
             let _late = tokio::time::timeout(LAST_ANSWERS_LIMIT, output_ended).await;
             Ok(Exit::Done)
@@ -94,29 +104,35 @@ fn owned(stream: BorrowedFd<'_>) -> io::Result<File> {
     stream.try_clone_to_owned().map(File::from)
 }
 
+/// Which side of a copy ended it.
+#[derive(PartialEq)]
+enum Ended {
+    Source,
+    Target,
+}
+
 /// Copies what comes at once, until either side is gone. (`io::copy` would have the kernel copy, which waits for more.)
-fn copy(from: &mut impl Read, to: &mut impl Write) {
+fn copy(from: &mut impl Read, to: &mut impl Write) -> Ended {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let read = match from.read(&mut buffer) {
-            Ok(0) => return,
+            Ok(0) => return Ended::Source,
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return,
+            Err(_) => return Ended::Source,
         };
         if to.write_all(&buffer[..read]).is_err() {
-            return;
+            return Ended::Target;
         }
     }
 }
 
-/// Resolves when the work is done.
-fn in_thread(work: impl FnOnce() + Send + 'static) -> oneshot::Receiver<()> {
+/// Resolves with what the work returns.
+fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (done, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        work();
         // Nobody waits once the other side has ended.
-        let _ended = done.send(());
+        let _ended = done.send(work());
     });
     receiver
 }
