@@ -10,10 +10,11 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, time};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::Reply;
-use super::prompting::answer;
+use super::prompting::{answer, cancelled};
 use super::session::Session;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
@@ -82,6 +83,12 @@ pub(super) fn command_in(
     Some((command, rest.trim().to_owned()))
 }
 
+/// The name under which a command of ours is announced.
+pub(super) fn announced_name(name: &str, of_agent: Option<&RawJson>) -> String {
+    let all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
+    name_beside(name, &names(&all))
+}
+
 fn names(commands: &[RawJson]) -> Vec<String> {
     #[derive(Deserialize)]
     struct Named {
@@ -106,9 +113,10 @@ impl Connection {
         id: ConversationId,
         name: &str,
         rest: &str,
+        (arrival, order): (u64, MutexGuard<'_, ()>),
     ) -> Reply {
         let words = match name {
-            "edit" => match self.edit(session, id, rest).await {
+            "edit" => match self.edit(session, id, rest, (arrival, order)).await {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
             },
@@ -141,6 +149,7 @@ impl Connection {
         session: &Arc<Session>,
         id: ConversationId,
         rest: &str,
+        (arrival, order): (u64, MutexGuard<'_, ()>),
     ) -> Result<Reply, BridgeError> {
         let usage = || {
             BridgeError::new(
@@ -158,10 +167,11 @@ impl Connection {
             prompt: prompt.clone(),
             ..Edit::of(id)
         };
-        let number = session.prompt_begins(prompt);
-        let edited = self.call(edit).await;
-        session.prompt_ended(number);
-        Ok(answer(session, &edited?.turn))
+        if session.was_cancelled(arrival) {
+            return Ok(cancelled());
+        }
+        let edited = self.turn_of(session, prompt, edit, order).await?;
+        Ok(answer(session, &edited.turn))
     }
 
     async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
@@ -170,9 +180,13 @@ impl Connection {
             turn => Some(self.turn(id, turn).await?.to_string()),
         };
         let branch = self.call(Fork { at, ..Fork::of(id) }).await?.conversation;
+        let title = match branch.title.as_str() {
+            "" => String::new(),
+            title => format!("\"{title}\", "),
+        };
         Ok(format!(
-            "Forked as \"{}\", {}. It is in the list of sessions.",
-            branch.title, branch.id
+            "Forked as {title}{}. It is in the list of sessions.",
+            branch.id
         ))
     }
 

@@ -11,7 +11,7 @@ use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, UpstreamId, method,
 };
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use crate::agent::envelope::{Envelope, Kind, Malformed};
 use crate::agent::session::PROTOCOL_VERSION;
 use crate::agent::split::Piece;
 use crate::bridge::Bridge;
-use crate::server::{Dialogue, Outbox, Service, SocketLimits, poll_once};
+use crate::server::{Dialogue, Outbox, PushError, Service, SocketLimits, poll_once};
 
 /// The protocol on its socket: one editor for each connection.
 #[derive(Clone)]
@@ -55,6 +55,7 @@ impl Service for Face {
             connection: Arc::new(connection),
             requests: Arc::default(),
             running: FuturesUnordered::new(),
+            gate: None,
             limits,
         }
     }
@@ -66,6 +67,8 @@ pub struct Editor {
     /// How the requests that are not answered yet are cancelled, by the bytes of their ids.
     requests: Arc<Mutex<HashMap<String, Cancel>>>,
     running: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// While set, no further line is read: an error has no room among what the editor has not read yet.
+    gate: Option<BoxFuture<'static, ()>>,
     limits: Arc<SocketLimits>,
 }
 
@@ -152,16 +155,18 @@ impl Dialogue for Editor {
     }
 
     fn is_open(&self) -> bool {
-        true
+        self.gate.is_none()
     }
 
     fn is_idle(&self) -> bool {
-        self.running.is_empty()
+        self.running.is_empty() && self.gate.is_none()
     }
 
     async fn advance(&mut self) {
-        if self.running.next().await.is_none() {
-            std::future::pending::<()>().await;
+        tokio::select! {
+            Some(()) = self.running.next() => {}
+            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
+            else => std::future::pending().await,
         }
     }
 }
@@ -176,12 +181,14 @@ impl Editor {
 
     fn refuse(&mut self, id: Option<&str>, failure: Failure) {
         let line = message::answer(id, &Err(failure));
-        let peer = Arc::clone(&self.connection.peer);
-        let refused = async move {
-            // An editor that has left needs no answer.
-            let _gone = peer.outbox.push(&[&line]).await;
-        };
-        self.begin(refused.boxed());
+        let outbox = self.connection.peer.outbox.clone();
+        if let Err(PushError::Full) = outbox.try_push(&[&line]) {
+            let pushed = async move {
+                // An editor that has left needs no answer.
+                let _gone = outbox.push(&[&line]).await;
+            };
+            self.gate = Some(pushed.boxed());
+        }
     }
 
     fn take_request(&mut self, method: &str, id: &str, params: &str) {
@@ -205,6 +212,7 @@ impl Editor {
         };
         lock(&self.requests).insert(id.to_owned(), cancel);
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
+        let opens = matches!(method, "session/load" | "session/resume");
         let connection = Arc::clone(&self.connection);
         let answered = async move {
             let done = tokio::select! {
@@ -214,6 +222,10 @@ impl Editor {
             };
             lock(&requests).remove(&id);
             let Done { reply, opened } = done;
+            if let (Some(session), true, None) = (&session, opens, &opened) {
+                // It failed or was cancelled half-way: the next request about the session opens it anew.
+                session.detach();
+            }
             let sent = connection
                 .peer
                 .outbox
@@ -320,7 +332,10 @@ impl Connection {
             "session/load" => async move { done(connection.load(session, &params).await) }.boxed(),
             "session/resume" => async move { done(connection.resume(session, &params).await) }.boxed(),
             "session/fork" => async move { done(connection.fork(session, &params).await) }.boxed(),
-            "session/prompt" => async move { connection.prompt(&session, &params).await.into() }.boxed(),
+            "session/prompt" => {
+                let arrival = session.prompt_arrives();
+                async move { connection.prompt(&session, arrival, &params).await.into() }.boxed()
+            }
             "session/close" => async move { connection.close(&session).await.into() }.boxed(),
             "session/delete" => async move { connection.delete(&session).await.into() }.boxed(),
             "session/set_mode" => async move { connection.set_mode(&session, &params).await.into() }.boxed(),
@@ -426,10 +441,19 @@ impl Connection {
         }))
     }
 
-    /// The editor has answered a question of the agent; without a result it cannot.
+    /// The editor has answered a question of the agent. One that answers with an error leaves the question to others.
     async fn answered(&self, asked: Asked, result: Option<&str>) {
         if let Some(session) = asked.session.upgrade() {
             session.answered(&asked.id);
+            if result.is_none() {
+                session.say(&format!(
+                    "This editor cannot answer the question of the agent. To answer it, run in a terminal: sessionctl answer {}",
+                    asked.conversation
+                ));
+            }
+        }
+        if result.is_none() {
+            return;
         }
         let respond = |outcome| Respond {
             conversation_id: asked.conversation.into(),

@@ -103,7 +103,12 @@ impl From<BridgeError> for Failure {
     /// An error of the agent stays as the agent wrote it.
     fn from(error: BridgeError) -> Self {
         let upstream = error.details.get("upstream");
-        if let Some(upstream) = upstream.filter(|upstream| upstream.get().starts_with('{')) {
+        // That the agent does not know its session is not that the editor's does not exist.
+        let is_its_own = |upstream: &&RawJson| {
+            let code = upstream.read::<Value>().unwrap_or_default()["code"].as_i64();
+            code.is_some_and(|code| code != i64::from(NOT_FOUND))
+        };
+        if let Some(upstream) = upstream.filter(is_its_own) {
             return Self(upstream.clone());
         }
         let code = match error.kind {

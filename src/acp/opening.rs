@@ -20,7 +20,7 @@ use super::message::{self, Failure, Reply};
 use super::session::{Session, Snapshot, chunks_of, kind_of, lost};
 
 /// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
-const COMMANDS_WAIT: Duration = Duration::from_millis(500);
+const COMMANDS_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a load waits for the newest turn, which agents write up to a tenth of a second after its end.
 const NEWEST_TURN_WAIT: Duration = Duration::from_secs(1);

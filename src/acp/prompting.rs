@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bridge_protocol::conversation::OnBusy;
-use bridge_protocol::method::{Cancel, Prompt};
+use bridge_protocol::method::{Cancel, Handle, Method, Prompt};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, ErrorKind, time};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
+use crate::bridge::Bridge;
 
 #[derive(Deserialize)]
 struct Params {
@@ -23,24 +25,42 @@ struct Params {
 }
 
 impl Connection {
-    /// Sends a prompt; one that comes while a turn runs waits for its end.
-    pub(super) async fn prompt(&self, session: &Arc<Session>, params: &str) -> Reply {
+    /// Sends a prompt; one that comes while a turn runs waits for its end. `arrival` is from [`Session::prompt_arrives`].
+    pub(super) async fn prompt(&self, session: &Arc<Session>, arrival: u64, params: &str) -> Reply {
         let order = session.order.lock().await;
         let Params { prompt } = message::read(params)?;
         let id = self.attached(session).await?;
         session.release().await;
-        if let Some((name, rest)) = session.command_in(&prompt) {
-            // An edit has a turn, which has to be cancelled meanwhile.
-            let _order = (name != "edit").then_some(order);
-            return self.command(session, id, name, &rest).await;
+        if session.was_cancelled(arrival) {
+            return cancelled();
         }
-        let number = session.prompt_begins(prompt.clone());
+        if let Some((name, rest)) = session.command_in(&prompt) {
+            return self.command(session, id, name, &rest, (arrival, order)).await;
+        }
         let call = Prompt {
-            prompt,
+            prompt: prompt.clone(),
             on_busy: OnBusy::Queue,
             ..Prompt::of(id)
         };
-        // In the conversation's mailbox after the first poll, and what comes next about the session behind it.
+        match self.turn_of(session, prompt, call, order).await {
+            Ok(turn) => answer(session, &turn),
+            Err(error) => refused(session, error),
+        }
+    }
+
+    /// Makes a call that has a turn. It is in the conversation's mailbox after the first poll, and what comes next about the session
+    /// behind it.
+    pub(super) async fn turn_of<M: Method>(
+        &self,
+        session: &Session,
+        prompt: PromptContent,
+        call: M,
+        order: MutexGuard<'_, ()>,
+    ) -> Result<M::Answer, BridgeError>
+    where
+        Bridge: Handle<M>,
+    {
+        let number = session.prompt_begins(prompt);
         let mut turn = pin!(self.call(call));
         let first = futures_util::poll!(&mut turn);
         drop(order);
@@ -49,31 +69,26 @@ impl Connection {
             Poll::Pending => turn.await,
         };
         session.prompt_ended(number);
-        match ended {
-            Ok(turn) => answer(session, &turn),
-            Err(error) => refused(session, error),
-        }
+        ended
     }
 
-    /// Cancels the session's turns, the waiting ones too.
+    /// Cancels the session's turns, the waiting ones too, and the prompts that have not become turns. It waits for no other request.
     pub(super) async fn cancel(&self, session: &Session) {
-        let order = session.order.lock().await;
+        session.cancel_arrived();
         let Some(id) = session.conversation() else { return };
         let cancel = Cancel {
             queued: true,
             ..Cancel::of(id)
         };
-        let mut cancelled = pin!(self.call(cancel));
-        let first = futures_util::poll!(&mut cancelled);
-        drop(order);
-        let cancelled = match first {
-            Poll::Ready(cancelled) => cancelled,
-            Poll::Pending => cancelled.await,
-        };
-        if let Err(error) = cancelled {
+        if let Err(error) = self.call(cancel).await {
             tracing::debug!(%error, conversation = %id, "an editor's turn could not be cancelled");
         }
     }
+}
+
+/// The answer to a prompt that was cancelled before it became a turn.
+pub(super) fn cancelled() -> Reply {
+    message::result(&json!({ "stopReason": StopReason::Cancelled }))
 }
 
 /// The answer to a prompt whose turn ended.
@@ -81,7 +96,7 @@ pub(super) fn answer(session: &Session, turn: &TurnResult) -> Reply {
     let stop_reason = match (&turn.stop_reason, &turn.failure) {
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
-                session.say(&limit_words(&failure.message, failure.resets_at));
+                session.say(&limit_words(session, &failure.message, failure.resets_at));
                 &StopReason::EndTurn
             }
             FailureKind::AuthRequired => return Err(Failure::auth_required(&failure.message)),
@@ -111,17 +126,20 @@ fn refused(session: &Session, error: BridgeError) -> Reply {
     }
     let resets_at = error.detail("resetsAt");
     let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());
-    session.say(&limit_words(&error.message, resets_at));
+    session.say(&limit_words(session, &error.message, resets_at));
     message::result(&json!({ "stopReason": StopReason::EndTurn }))
 }
 
 /// What is said in place of an answer at a usage limit.
-fn limit_words(message: &str, resets_at: Option<Timestamp>) -> String {
+fn limit_words(session: &Session, message: &str, resets_at: Option<Timestamp>) -> String {
     let until = match resets_at {
         Some(at) => format!("The limit ends at {}.", time::text(at)),
         None => "The agent did not report when the limit ends.".to_owned(),
     };
-    format!(
-        "The agent's usage limit is reached: {message}\n\n{until} To continue this turn then, send /continue."
-    )
+    let how = session
+        .command_named("continue")
+        .map_or_else(String::new, |name| {
+            format!(" To continue this turn then, send /{name}.")
+        });
+    format!("The agent's usage limit is reached: {message}\n\n{until}{how}")
 }

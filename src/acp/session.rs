@@ -5,6 +5,7 @@
 //! without waiting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
@@ -34,6 +35,9 @@ pub(super) struct Session {
     pub(super) order: Arc<tokio::sync::Mutex<()>>,
     /// Notified when the agent has reported its commands.
     pub(super) commands_reported: Notify,
+    /// How many prompts have arrived, and how many of them were cancelled.
+    arrived: AtomicU64,
+    cancelled: AtomicU64,
     /// The beginning of each update, encoded once.
     head: String,
     peer: Arc<Peer>,
@@ -76,6 +80,8 @@ impl Session {
             name: name.to_owned(),
             order: Arc::default(),
             commands_reported: Notify::new(),
+            arrived: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
@@ -189,7 +195,7 @@ impl Session {
             held.for_each(|held| held.retain(|line| !self.is_of_commands(line)));
             self.announcement(&state)
         };
-        self.replay(&update).await;
+        self.replay_as_it_is(&update).await;
     }
 
     /// The update with the agent's commands, and ours behind them.
@@ -218,8 +224,15 @@ impl Session {
         commands::command_in(prompt, state.commands.as_ref()).filter(|_| wanted)
     }
 
-    /// Sends an update before everything that is held back, waiting for room.
+    /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
     pub(super) async fn replay(&self, update: &str) {
+        let kind = kind_of(update);
+        if kind != COMMANDS && self.peer.takes(&kind) {
+            self.replay_as_it_is(update).await;
+        }
+    }
+
+    async fn replay_as_it_is(&self, update: &str) {
         // An editor that is gone needs no history.
         let _gone = self.peer.outbox.push(&[&self.head, update, "}}"]).await;
     }
@@ -229,6 +242,29 @@ impl Session {
         let mut state = self.lock();
         // A client that is too slow for it is dropped by the next event.
         let _taken = self.say_in(&mut state, words);
+    }
+
+    /// The name under which the editor was told of a command of ours; none if it is told of none.
+    pub(super) fn command_named(&self, name: &str) -> Option<String> {
+        let wanted = self.peer.wants_commands();
+        let state = self.lock();
+        wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
+    }
+
+    /// Counts a prompt that has arrived, before anything of it is done.
+    pub(super) fn prompt_arrives(&self) -> u64 {
+        self.arrived.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Cancels all prompts that have arrived.
+    pub(super) fn cancel_arrived(&self) {
+        let arrived = self.arrived.load(Ordering::Relaxed);
+        self.cancelled.store(arrived, Ordering::Relaxed);
+    }
+
+    /// Whether a prompt was cancelled before it became a turn.
+    pub(super) fn was_cancelled(&self, arrival: u64) -> bool {
+        arrival <= self.cancelled.load(Ordering::Relaxed)
     }
 
     /// Notes a prompt of the editor, before it is sent, and gives its number.

@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -28,16 +29,16 @@ const PYTHON_SDK: &str = "agent-client-protocol==0.12.1";
 const SESSIONCTL: &str = env!("CARGO_BIN_EXE_sessionctl");
 
 /// Where clients run: the home of a user, a project, and the agent behind the daemon.
-struct Place {
+struct ClientLab {
     clients: Clients,
     home: PathBuf,
     project: PathBuf,
     agent: &'static str,
-    /// The home, if it is this place's own. The daemon in it is started by the first client, and ends with this.
+    /// The home, if it is this lab's own. The daemon in it is started by the first client, and ends with this.
     own: Option<TempDir>,
 }
 
-impl Place {
+impl ClientLab {
     /// With the agent that is built in. None, with the reason printed, when the clients cannot be had.
     fn new() -> Option<Self> {
         let clients = clients()?;
@@ -66,7 +67,7 @@ impl Place {
         })
     }
 
-    /// The command that stands in an editor's configuration in place of an agent's.
+    /// The command that stands in an editor's configuration in lab of an agent's.
     fn command(&self) -> Vec<String> {
         let home = text(&self.home);
         let words = [SESSIONCTL, "--home", &home, "acp", "--agent", self.agent];
@@ -90,6 +91,7 @@ impl Place {
             .env_clear()
             .env("PATH", format!("{node}:/usr/local/bin:/usr/bin:/bin"))
             .env("HOME", &self.home)
+            .env("NODE_NO_WARNINGS", "1")
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONPATH", python_packages())
             .current_dir(&self.project)
@@ -109,7 +111,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientLab {
     fn drop(&mut self) {
         if self.own.is_some() {
             // No client that failed leaves a daemon behind.
@@ -156,6 +158,9 @@ fn python() -> Option<PathBuf> {
         pip.args(arguments).stdin(Stdio::null()).output()
     };
     let python = PathBuf::from("python3");
+    let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{PYTHON_SDK}.lock"));
+    let lock = fs::File::create(lock).expect("a lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("the lock");
     if python_packages().is_dir() {
         return Some(python);
     }
@@ -176,6 +181,6 @@ fn python() -> Option<PathBuf> {
         eprintln!("skipped: pip cannot reach its index");
         return None;
     }
-    fs::rename(packages, python_packages()).expect("the installation moved into its place");
+    fs::rename(packages, python_packages()).expect("the installation moved into its lab");
     Some(python)
 }

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::{Place, python, said, text};
+use super::{ClientLab, python, said, text};
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 
@@ -28,60 +28,60 @@ const PROMPTS_TO_CLAUDE: [&str; 3] = [
 
 /// Arguments of a client: its script and what that needs, the folder, the prompts, and the command in front of which it is an
 /// editor.
-fn arguments(place: &Place, first: &[&Path], prompts: [&str; 3]) -> Vec<String> {
+fn arguments(lab: &ClientLab, first: &[&Path], prompts: [&str; 3]) -> Vec<String> {
     let mut all: Vec<String> = first.iter().map(|path| text(path)).collect();
-    all.push(text(&place.project));
+    all.push(text(&lab.project));
     all.extend(prompts.map(str::to_owned));
-    all.extend(place.command());
+    all.extend(lab.command());
     all
 }
 
-/// The client reports the sessions that it has left. There are no other conversations, so none was made in silence.
-fn check(place: &Place, printed: &str) {
+/// The client reports the sessions that it has left. There are no other conversations, so no client created another one.
+fn check(lab: &ClientLab, printed: &str) {
     let sessions = printed.strip_prefix("done ").expect("the client's last line");
-    let listed = place.sessionctl(&["ls", "--all"]);
+    let listed = lab.sessionctl(&["ls", "--all"]);
     let conversations = listed["conversations"].as_array().expect("a list");
     let id = |one: &Value| one["id"].as_str().expect("an id").to_owned();
     let ids: BTreeSet<_> = conversations.iter().map(id).collect();
     assert_eq!(ids, sessions.split(' ').map(str::to_owned).collect());
 }
 
-fn typescript(place: &Place, prompts: [&str; 3]) {
+fn typescript(lab: &ClientLab, prompts: [&str; 3]) {
     let script = Path::new(SCRIPTS).join("sdk.mjs");
-    let arguments = arguments(place, &[&script, &place.clients.sdk], prompts);
-    check(place, &said(&place.run(&place.clients.node, &arguments)));
+    let arguments = arguments(lab, &[&script, &lab.clients.sdk], prompts);
+    check(lab, &said(&lab.run(&lab.clients.node, &arguments)));
 }
 
-fn python_sdk(place: &Place, prompts: [&str; 3]) -> Option<()> {
-    let arguments = arguments(place, &[&Path::new(SCRIPTS).join("sdk.py")], prompts);
-    check(place, &said(&place.run(&python()?, &arguments)));
+fn python_sdk(lab: &ClientLab, prompts: [&str; 3]) -> Option<()> {
+    let arguments = arguments(lab, &[&Path::new(SCRIPTS).join("sdk.py")], prompts);
+    check(lab, &said(&lab.run(&python()?, &arguments)));
     Some(())
 }
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_lives_in_an_editor_on_the_typescript_sdk() {
-    typescript(&or_skip!(Place::new()), PROMPTS);
+    typescript(&or_skip!(ClientLab::new()), PROMPTS);
 }
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_lives_in_an_editor_on_the_python_sdk() {
-    or_skip!(python_sdk(&or_skip!(Place::new()), PROMPTS));
+    or_skip!(python_sdk(&or_skip!(ClientLab::new()), PROMPTS));
 }
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_of_claude_lives_in_an_editor_on_each_sdk() {
     for run in [
-        |place: &Place| {
-            typescript(place, PROMPTS_TO_CLAUDE);
+        |lab: &ClientLab| {
+            typescript(lab, PROMPTS_TO_CLAUDE);
             Some(())
         },
-        |place: &Place| python_sdk(place, PROMPTS_TO_CLAUDE),
+        |lab: &ClientLab| python_sdk(lab, PROMPTS_TO_CLAUDE),
     ] {
         let bridge = or_skip!(Bridge::start(Account::Key));
-        or_skip!(run(&or_skip!(Place::of(&bridge))));
+        or_skip!(run(&or_skip!(ClientLab::of(&bridge))));
         let sent = bridge.lab.model.asked(PROMPTS_TO_CLAUDE[2]);
         let first = sent.first().expect("a history before the branch's prompt");
         assert!(format!("{first:?}").contains("first words"), "{sent:?}");
@@ -91,10 +91,10 @@ fn a_session_of_claude_lives_in_an_editor_on_each_sdk() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn acpx_finds_its_session_again_in_each_process() {
-    let place = or_skip!(Place::new());
-    let agent = place.command().join(" ");
+    let lab = or_skip!(ClientLab::new());
+    let agent = lab.command().join(" ");
     let acpx = |words: &[&str]| {
-        let acpx = text(&place.clients.acpx);
+        let acpx = text(&lab.clients.acpx);
         let options = [
             &acpx,
             "--agent",
@@ -107,7 +107,7 @@ fn acpx_finds_its_session_again_in_each_process() {
         ];
         let all: Vec<&str> = options.into_iter().chain(words.iter().copied()).collect();
         // It reports the tokens on standard error.
-        let output = place.run(&place.clients.node, &all);
+        let output = lab.run(&lab.clients.node, &all);
         said(&Output {
             stderr: Vec::new(),
             ..output
@@ -117,6 +117,6 @@ fn acpx_finds_its_session_again_in_each_process() {
     // Each of these is another process; acpx makes another session without a word if the first cannot be loaded.
     assert!(acpx(&["[[ask may I]][[say first words]]"]).contains("first words"));
     assert!(acpx(&["[[recall]]"]).contains("first words"));
-    check(&place, &format!("done {session}"));
+    check(&lab, &format!("done {session}"));
     acpx(&["sessions", "close"]);
 }

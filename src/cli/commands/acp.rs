@@ -73,18 +73,20 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
     });
     let output_ended = in_thread(move || copy(&mut from_daemon, &mut output));
     tokio::pin!(output_ended);
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        ended = &mut output_ended => match ended {
-            Ok(Ended::Source) if !has_left.load(Ordering::SeqCst) => Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
-                .hint("restart the agent in the editor, and open the session again")),
-            // The editor has left.
-            _ => Ok(Exit::Done),
-        },
+        ended = &mut output_ended => ended.ok(),
         _ = input_ended => {
-            let _late = tokio::time::timeout(LAST_ANSWERS_LIMIT, output_ended).await;
-            Ok(Exit::Done)
+            let last_answers = tokio::time::timeout(LAST_ANSWERS_LIMIT, output_ended).await;
+            last_answers.ok().and_then(Result::ok)
         }
+    };
+    match ended {
+        Some(Ended::Source) if !has_left.load(Ordering::SeqCst) => {
+            Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
+                .hint("restart the agent in the editor, and open the session again"))
+        }
+        _ => Ok(Exit::Done),
     }
 }
 
