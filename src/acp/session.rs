@@ -62,6 +62,8 @@ struct State {
     snapshot: Option<oneshot::Sender<Snapshot>>,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
+    /// The options, as the agent reported them.
+    options: Option<RawJson>,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
 }
@@ -113,7 +115,10 @@ impl Session {
             state.snapshot = Some(sender);
         }
         let attached = match self.subscribe(bridge, id).await {
-            Ok(()) => snapshot.await.map_err(|_| ended()),
+            Ok(()) => snapshot.await.map_err(|_| {
+                let message = "the conversation ended while it was opened; try again";
+                BridgeError::new(ErrorKind::InternalError, message)
+            }),
             Err(error) => Err(error),
         };
         attached.inspect_err(|_| self.detach())
@@ -175,6 +180,11 @@ impl Session {
     /// Whether the agent has reported its commands since the session was attached.
     pub(super) fn commands(&self) -> Option<RawJson> {
         self.lock().commands.clone()
+    }
+
+    /// The options, as the agent last reported them.
+    pub(super) fn options(&self) -> Option<RawJson> {
+        self.lock().options.clone()
     }
 
     /// Notes the commands of a snapshot, unless newer ones were reported. All are announced as the first of what is held back.
@@ -323,6 +333,9 @@ impl Session {
         if !self.peer.takes(&kind) {
             return Taken::Yes;
         }
+        if kind == "config_option_update" {
+            state.options = member(update, "configOptions");
+        }
         if kind == COMMANDS {
             let commands = member(update, "availableCommands");
             // Reported again with each reopening; the editor has them, and expects none after a load.
@@ -351,12 +364,14 @@ impl Session {
                 for interrupt in conversation.interrupts.iter().filter(|asked| !asked.orphaned) {
                     taken = self.ask(state, conversation.id, interrupt);
                 }
+                let info = session.unwrap_or_default();
+                state.options.clone_from(&info.config_options);
                 if let Some(snapshot) = state.snapshot.take() {
                     // Whoever asked may have given up.
                     let _unwanted = snapshot.send(Snapshot {
                         conversation,
                         running,
-                        info: session.unwrap_or_default(),
+                        info,
                     });
                 }
                 taken
@@ -600,57 +615,5 @@ impl Subscriber for Tap {
         self.session.upgrade().is_none_or(|session| {
             session.peer.outbox.is_closed() || session.lock().subscription != self.number
         })
-    }
-}
-
-/// The conversation as it is now.
-///
-/// # Errors
-/// As [`Session::attach`].
-pub(super) async fn snapshot(bridge: &Bridge, id: ConversationId) -> Result<Snapshot, BridgeError> {
-    let (sender, snapshot) = oneshot::channel();
-    bridge
-        .subscribe(Some(id), Box::new(Glance(Some(sender))), None)
-        .await?;
-    snapshot.await.map_err(|_| ended())
-}
-
-fn ended() -> BridgeError {
-    let message = "the conversation ended while it was opened; try again";
-    BridgeError::new(ErrorKind::InternalError, message)
-}
-
-/// A subscriber that takes one snapshot and leaves.
-struct Glance(Option<oneshot::Sender<Snapshot>>);
-
-impl Subscriber for Glance {
-    fn take(&mut self, event: &Encoded) -> Taken {
-        if let Some(sender) = self.0.take()
-            && let Ok(envelope) = serde_json::from_str::<EventEnvelope>(&event.text)
-            && let Event::Snapshot {
-                conversation,
-                running,
-                session,
-                ..
-            } = envelope.event
-        {
-            // Whoever asked may have given up.
-            let _unwanted = sender.send(Snapshot {
-                conversation,
-                running,
-                info: session.unwrap_or_default(),
-            });
-        }
-        Taken::Gone
-    }
-
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
-        Box::pin(async move { self.take(event) == Taken::Yes })
-    }
-
-    fn lagged(self: Box<Self>, _: String) {}
-
-    fn is_gone(&self) -> bool {
-        self.0.is_none()
     }
 }

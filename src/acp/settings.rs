@@ -11,39 +11,31 @@ use serde::Deserialize;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Members, Reply};
-use super::session::{Session, snapshot};
+use super::session::Session;
+
+/// The parameters of a mode or a model.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    mode_id: Option<String>,
+    model_id: Option<String>,
+}
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            mode_id: String,
-        }
-        let _order = session.order.lock().await;
-        let Params { mode_id } = message::read(params)?;
-        let settings = Settings {
-            mode: Some(mode_id),
+        let mode = |params: Named| Settings {
+            mode: params.mode_id,
             ..Settings::default()
         };
-        self.set(session, settings).await?;
-        Ok("{}".to_owned())
+        self.set(session, message::read(params).map(mode)).await
     }
 
     pub(super) async fn set_model(&self, session: &Arc<Session>, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            model_id: String,
-        }
-        let _order = session.order.lock().await;
-        let Params { model_id } = message::read(params)?;
-        let settings = Settings {
-            model: Some(model_id),
+        let model = |params: Named| Settings {
+            model: params.model_id,
             ..Settings::default()
         };
-        self.set(session, settings).await?;
-        Ok("{}".to_owned())
+        self.set(session, message::read(params).map(model)).await
     }
 
     /// Sets an option, and answers with all of them.
@@ -54,15 +46,13 @@ impl Connection {
             config_id: String,
             value: RawJson,
         }
-        let _order = session.order.lock().await;
         let Params { config_id, value } = message::read(params)?;
         let settings = Settings {
             config: Some(BTreeMap::from([(config_id.clone(), value.clone())])),
             ..Settings::default()
         };
-        self.set(session, settings).await?;
-        let id = self.attached(session).await?;
-        let reported = snapshot(&self.bridge, id).await?.info.config_options;
+        self.set(session, Ok(settings)).await?;
+        let reported = session.options();
         let mut options: Vec<Members> = reported
             .and_then(|options| options.read().ok())
             .unwrap_or_default();
@@ -79,7 +69,12 @@ impl Connection {
     }
 
     /// Changes settings, one change at a time.
-    async fn set(&self, session: &Arc<Session>, settings: Settings) -> Result<(), Failure> {
+    async fn set(&self, session: &Arc<Session>, settings: Result<Settings, Failure>) -> Reply {
+        let _order = session.order.lock().await;
+        let settings = settings?;
+        if settings == Settings::default() {
+            return Err(Failure::invalid_params("modeId or modelId is missing"));
+        }
         let id = self.attached(session).await?;
         session.release().await;
         let update = Update {
@@ -87,7 +82,7 @@ impl Connection {
             ..Update::of(id)
         };
         self.call(update).await?;
-        Ok(())
+        Ok("{}".to_owned())
     }
 
     pub(super) async fn authenticate(&self, params: &str) -> Reply {
