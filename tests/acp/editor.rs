@@ -258,6 +258,7 @@ pub(super) fn sessionctl(home: &Home, arguments: &[&str]) -> Command {
         .args(arguments)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
+        .env("HOME", home.path())
         .env("SESSIOND_HOME", home.path())
         .current_dir("/");
     command

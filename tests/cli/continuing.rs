@@ -152,7 +152,7 @@ fn a_continuation_that_cannot_start_is_an_error() {
     std::fs::create_dir(&folder).unwrap();
     let id = home.said(&["new", "--cwd", folder.to_str().unwrap()]);
     home.run(&["send", &id, "[[limit 3600]]"]);
-    home.shows(&["close", &id]);
+    home.said(&["close", &id]);
     std::fs::remove_dir(&folder).unwrap();
     for _ in 0..2 {
         let told = home.printed(&["continue", &id], 1);

@@ -77,6 +77,8 @@ fn sessionctl(home: &Path, arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env_clear()
+        // No folder of a user: what is there is on each machine another.
+        .env("HOME", home.join("user"))
         .env("SESSIOND_HOME", home)
         .env("LC_ALL", "C.UTF-8")
         .current_dir(home)

@@ -25,6 +25,8 @@ pub(crate) struct Terminal {
     child: Child,
     settings: Termios,
     shown: String,
+    /// The beginning of a character whose rest has not been read.
+    cut: Vec<u8>,
     display: Screen,
     /// Whether it answers questions of the program, such as where its cursor is.
     answers: bool,
@@ -78,6 +80,7 @@ impl Terminal {
             child,
             settings,
             shown: String::new(),
+            cut: Vec::new(),
             display: Screen::new(usize::from(columns)),
             answers: true,
         }
@@ -179,7 +182,16 @@ impl Terminal {
                 if self.answers {
                     self.type_in(&answers);
                 }
-                self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                // A read may end within a character.
+                self.cut.extend_from_slice(&bytes[..count]);
+                let whole = self
+                    .cut
+                    .utf8_chunks()
+                    .next()
+                    .map_or(0, |chunk| chunk.valid().len());
+                let rest = self.cut.split_off(whole);
+                let text = std::mem::replace(&mut self.cut, rest);
+                self.shown.push_str(std::str::from_utf8(&text).unwrap());
                 true
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => true,

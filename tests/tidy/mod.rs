@@ -145,6 +145,7 @@ const TIMED: [(&str, &[&str]); 4] = [
             "tests/daemon/support.rs",
             "tests/loopback/client.rs",
             "tests/packaging/clients.rs",
+            "tests/real_clients/mod.rs",
             "tests/support/acp_client.rs",
             "tests/support/bridge.rs",
             "tests/support/model_server.rs",
