@@ -3,26 +3,11 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// An editor. Before `initialize` it can do nothing.
-#[derive(Debug, Default)]
+/// An editor, as it describes itself. Before `initialize` it can do nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Client {
-    capabilities: Value,
-}
-
-/// The members of `initialize` that count here.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Initialize {
-    #[serde(default)]
     client_capabilities: Value,
-}
-
-impl From<Initialize> for Client {
-    fn from(initialize: Initialize) -> Self {
-        Self {
-            capabilities: initialize.client_capabilities,
-        }
-    }
 }
 
 impl Client {
@@ -48,11 +33,11 @@ impl Client {
 
     /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.
     pub(super) fn wants_commands(&self) -> bool {
-        self.capabilities.pointer("/_meta/sessiond").is_none()
+        self.client_capabilities.pointer("/_meta/sessiond").is_none()
     }
 
     fn has(&self, pointer: &str) -> bool {
-        let found = self.capabilities.pointer(pointer);
+        let found = self.client_capabilities.pointer(pointer);
         found.is_some_and(|value| !value.is_null() && *value != Value::Bool(false))
     }
 }
@@ -66,11 +51,11 @@ mod tests {
     #[test]
     fn only_what_was_advertised_is_sent() {
         let plain = Client::default();
-        let full = Client::from(Initialize {
+        let full = Client {
             client_capabilities: json!({
                 "session": {"notices": {}, "compaction": null}, "plan": {}, "elicitation": {"form": {}},
             }),
-        });
+        };
         let table = [
             ("agent_message_chunk", true, true),
             ("a_kind_of_tomorrow", true, true),

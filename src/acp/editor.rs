@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Client, Initialize};
 use super::message::{self, Failure, Reply};
 use super::peer::{Asked, Peer};
 use super::session::Session;
@@ -123,18 +122,24 @@ impl Dialogue for Editor {
             Piece::Line(bytes) => bytes,
             Piece::TooLong(found) => {
                 let why = "the line is longer than the limit (max_line_bytes)";
-                self.refuse(found.id.as_deref(), Failure::invalid_request(why));
+                self.refuse(found.id.as_deref(), Failure::of(ErrorKind::InvalidRequest, why));
                 return;
             }
         };
         let envelope = match Envelope::scan_bytes(bytes) {
             Ok(envelope) => envelope,
             Err(error @ (Malformed::NotAnObject | Malformed::NotAMessage | Malformed::TooDeep)) => {
-                self.refuse(None, Failure::invalid_request(&error.to_string()));
+                self.refuse(None, Failure::of(ErrorKind::InvalidRequest, error));
                 return;
             }
             Err(error) => {
-                self.refuse(None, Failure::parse(error));
+                self.refuse(
+                    None,
+                    Failure::of(
+                        ErrorKind::ParseError,
+                        format!("the line is not valid JSON: {error}"),
+                    ),
+                );
                 return;
             }
         };
@@ -150,7 +155,10 @@ impl Dialogue for Editor {
                     self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
                 }
             }
-            (_, _, id) => self.refuse(id, Failure::invalid_request("neither a request nor a response")),
+            (_, _, id) => self.refuse(
+                id,
+                Failure::of(ErrorKind::InvalidRequest, "neither a request nor a response"),
+            ),
         }
     }
 
@@ -195,12 +203,12 @@ impl Editor {
         let limit = self.limits.requests_in_flight;
         if self.running.len() >= limit {
             let why = format!("{limit} requests of this connection are in flight, which is the limit");
-            self.refuse(Some(id), Failure::failed(&why, Value::Null));
+            self.refuse(Some(id), Failure::of(ErrorKind::InternalError, why));
             return;
         }
         let stop = CancellationToken::new();
-        let (work, session) = match self.connection.start(method, params) {
-            Ok(started) => started,
+        let session = match self.connection.session_of(method, params) {
+            Ok(session) => session,
             Err(failure) => {
                 self.refuse(Some(id), failure);
                 return;
@@ -214,10 +222,14 @@ impl Editor {
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
         let opens = matches!(method, "session/load" | "session/resume");
         let connection = Arc::clone(&self.connection);
+        let arrived = session
+            .as_ref()
+            .map(|session| (Arc::clone(session), session.request_arrives()));
+        let (method, params) = (method.to_owned(), params.to_owned());
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = work => done,
+                done = connection.carry_out(&method, &params, arrived) => done,
                 () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
             };
             lock(&requests).remove(&id);
@@ -290,59 +302,61 @@ impl Editor {
     }
 }
 
-type Started = (BoxFuture<'static, Done>, Option<Arc<Session>>);
+/// The methods that are about no session or make one, and those that are about one.
+const GLOBAL: [&str; 5] = [
+    "initialize",
+    "authenticate",
+    "logout",
+    "session/list",
+    "session/new",
+];
+const OF_SESSION: [&str; 9] = [
+    "session/load",
+    "session/resume",
+    "session/fork",
+    "session/prompt",
+    "session/close",
+    "session/delete",
+    "session/set_mode",
+    "session/set_model",
+    "session/set_config_option",
+];
 
 impl Connection {
-    /// Begins a request. It has done nothing before its first poll.
-    fn start(self: &Arc<Self>, method: &str, params: &str) -> Result<Started, Failure> {
-        let (connection, params) = (Arc::clone(self), params.to_owned());
-        let work = match method {
-            "initialize" => async move { connection.initialize(&params).await.into() }.boxed(),
-            "authenticate" => async move { connection.authenticate(&params).await.into() }.boxed(),
-            "logout" => async move { connection.logout().await.into() }.boxed(),
-            "session/list" => async move { connection.list(&params).await.into() }.boxed(),
-            "session/new" => async move { done(connection.new_session(&params).await) }.boxed(),
-            "session/load"
-            | "session/resume"
-            | "session/fork"
-            | "session/prompt"
-            | "session/close"
-            | "session/delete"
-            | "session/set_mode"
-            | "session/set_model"
-            | "session/set_config_option" => {
-                let OfSession { session_id } = message::read(&params)?;
-                let session = self.session(&session_id);
-                let work = self.start_of_session(method, params, Arc::clone(&session));
-                return Ok((work, Some(session)));
-            }
-            unknown => return Err(Failure::unknown_method(unknown)),
-        };
-        Ok((work, None))
+    /// The session that a request is about.
+    fn session_of(&self, method: &str, params: &str) -> Result<Option<Arc<Session>>, Failure> {
+        if GLOBAL.contains(&method) {
+            return Ok(None);
+        }
+        if !OF_SESSION.contains(&method) {
+            let why = format!("there is no method {method:?}");
+            return Err(Failure::of(ErrorKind::MethodNotFound, why));
+        }
+        let OfSession { session_id } = message::read(params)?;
+        Ok(Some(self.session(&session_id)))
     }
 
-    fn start_of_session(
-        self: &Arc<Self>,
-        method: &str,
-        params: String,
-        session: Arc<Session>,
-    ) -> BoxFuture<'static, Done> {
-        let connection = Arc::clone(self);
+    /// Carries out a request. Nothing happens before the first poll.
+    async fn carry_out(&self, method: &str, params: &str, session: Option<(Arc<Session>, u64)>) -> Done {
+        let Some((session, arrival)) = session else {
+            return match method {
+                "initialize" => self.initialize(params).await.into(),
+                "authenticate" => self.authenticate(params).await.into(),
+                "logout" => self.logout().await.into(),
+                "session/list" => self.list(params).await.into(),
+                _ => done(self.new_session(params).await),
+            };
+        };
         match method {
-            "session/load" => async move { done(connection.load(session, &params).await) }.boxed(),
-            "session/resume" => async move { done(connection.resume(session, &params).await) }.boxed(),
-            "session/fork" => async move { done(connection.fork(session, &params).await) }.boxed(),
-            "session/prompt" => {
-                let arrival = session.prompt_arrives();
-                async move { connection.prompt(&session, arrival, &params).await.into() }.boxed()
-            }
-            "session/close" => async move { connection.close(&session).await.into() }.boxed(),
-            "session/delete" => async move { connection.delete(&session).await.into() }.boxed(),
-            "session/set_mode" => async move { connection.set_mode(&session, &params).await.into() }.boxed(),
-            "session/set_model" => {
-                async move { connection.set_model(&session, &params).await.into() }.boxed()
-            }
-            _ => async move { connection.set_option(&session, &params).await.into() }.boxed(),
+            "session/load" => done(self.load(session, params).await),
+            "session/resume" => done(self.resume(session, params).await),
+            "session/fork" => done(self.fork(session, params).await),
+            "session/prompt" => self.prompt(&session, arrival, params).await.into(),
+            "session/close" => self.close(&session).await.into(),
+            "session/delete" => self.delete(&session).await.into(),
+            "session/set_mode" => self.set_mode(&session, params).await.into(),
+            "session/set_model" => self.set_model(&session, params).await.into(),
+            _ => self.set_option(&session, params).await.into(),
         }
     }
 
@@ -406,8 +420,7 @@ impl Connection {
     }
 
     async fn initialize(&self, params: &str) -> Reply {
-        let initialize: Initialize = message::read(params)?;
-        self.peer.initialized(Client::from(initialize));
+        self.peer.initialized(message::read(params)?);
         let agents = self.call(ListAgents::default()).await?.agents;
         let wanted = self.agent();
         let is_wanted = |name: &AgentName, default| match &wanted {

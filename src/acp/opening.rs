@@ -4,20 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
-use bridge_protocol::history::{GapKind, HistoryForm, HistoryPage};
+use bridge_protocol::history::{GapKind, HistoryForm, HistoryPage, HistoryUpdate};
 use bridge_protocol::method::{
     Cancel, Delete, Fork, GetConversation, History, ListConversations, ListTranscripts, NewConversation,
     Resume, Update,
 };
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::transcript::Transcript;
-use bridge_protocol::{AgentName, BridgeError, ConversationId, ConversationRef, Cursor, ErrorKind, time};
+use bridge_protocol::{
+    AgentName, BridgeError, CheckpointId, ConversationId, ConversationRef, Cursor, ErrorKind, time,
+};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
 use super::message::{self, Failure, Reply};
-use super::session::{Session, Snapshot, chunks_of, kind_of, lost};
+use super::session::{Session, Snapshot, chunks_of, lost};
 
 /// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
 const COMMANDS_WAIT: Duration = Duration::from_secs(2);
@@ -96,7 +99,10 @@ impl Opening {
         let opening: Self = message::read(params)?;
         match opening.cwd.starts_with('/') {
             true => Ok(opening),
-            false => Err(Failure::invalid_params("cwd must be an absolute path")),
+            false => Err(Failure::of(
+                ErrorKind::InvalidParams,
+                "cwd must be an absolute path",
+            )),
         }
     }
 
@@ -127,11 +133,13 @@ impl Connection {
             Err(error) => {
                 // The editor was not told of a conversation whose session did not open.
                 if let Some(id) = error.detail("conversationId").as_str() {
-                    self.delete_conversation(id.into()).await?;
+                    let _left = self.delete_conversation(id.into()).await;
                 }
                 return Err(match Failure::from(error) {
                     // Not the session, but the agent.
-                    failure if failure.is_not_found() => Failure::invalid_params(failure.message()),
+                    failure if failure.is_not_found() => {
+                        Failure::of(ErrorKind::InvalidParams, failure.message())
+                    }
                     failure => failure,
                 });
             }
@@ -186,8 +194,16 @@ impl Connection {
             ..Fork::default()
         };
         let branch = self.call(fork).await?.conversation.id;
-        self.reopen(branch, opening.settings()).await?;
-        self.open(self.session(&branch.to_string()), branch).await
+        let opened = async {
+            self.reopen(branch, opening.settings()).await?;
+            self.open(self.session(&branch.to_string()), branch).await
+        };
+        let opened = opened.await;
+        if opened.is_err() {
+            // The editor was not told of the branch.
+            let _left = self.delete_conversation(branch.into()).await;
+        }
+        opened
     }
 
     pub(super) async fn list(&self, params: &str) -> Reply {
@@ -204,9 +220,14 @@ impl Connection {
             Some(Some((list @ (OF_CONVERSATIONS | OF_TRANSCRIPTS), cursor))) => {
                 (list, Some(Cursor::new(cursor)))
             }
-            Some(_) => return Err(Failure::invalid_params("the cursor is not one of session/list")),
+            Some(_) => {
+                return Err(Failure::of(
+                    ErrorKind::InvalidParams,
+                    "the cursor is not one of session/list",
+                ));
+            }
         };
-        let mut sessions = Vec::new();
+        let (mut sessions, mut next_cursor) = (Vec::new(), None);
         if list == OF_CONVERSATIONS {
             let page = ListConversations {
                 agent: self.agent(),
@@ -216,44 +237,36 @@ impl Connection {
             };
             let page = self.call(page).await?;
             sessions.extend(page.conversations.into_iter().map(listed));
-            if let Some(next) = page.next_cursor {
-                let next_cursor = Some(format!("{OF_CONVERSATIONS}{next}"));
-                return message::result(&Page {
-                    sessions,
-                    next_cursor,
-                });
+            next_cursor = page.next_cursor.map(|next| format!("{OF_CONVERSATIONS}{next}"));
+        }
+        if next_cursor.is_none() {
+            let page = ListTranscripts {
+                agent: self.agent(),
+                cwd,
+                cursor,
+                ..ListTranscripts::default()
+            };
+            let page = match self.call(page).await {
+                // Not every agent's transcripts can be listed.
+                Err(error) if error.kind == ErrorKind::Unsupported => None,
+                page => Some(page?),
+            };
+            // Those of conversations are listed as such, and those of deleted ones are not listed.
+            let is_other = |transcript: &Transcript| {
+                let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
+                owner.is_err_and(|error| !is_deleted(&error))
+            };
+            if let Some(page) = page {
+                let others = page.transcripts.into_iter().filter(is_other);
+                sessions.extend(others.map(|transcript| Listed {
+                    session_id: transcript.upstream_id.to_string(),
+                    cwd: transcript.cwd,
+                    title: Some(transcript.title).filter(|title| !title.is_empty()),
+                    updated_at: time::text(transcript.updated_at),
+                }));
+                next_cursor = page.next_cursor.map(|next| format!("{OF_TRANSCRIPTS}{next}"));
             }
         }
-        let page = ListTranscripts {
-            agent: self.agent(),
-            cwd,
-            cursor,
-            ..ListTranscripts::default()
-        };
-        let page = match self.call(page).await {
-            // Not every agent's transcripts can be listed.
-            Err(error) if error.kind == ErrorKind::Unsupported => {
-                let next_cursor = None;
-                return message::result(&Page {
-                    sessions,
-                    next_cursor,
-                });
-            }
-            page => page?,
-        };
-        // Those of conversations are listed as such, and those of deleted ones are not listed.
-        let is_other = |transcript: &Transcript| {
-            let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
-            owner.is_err_and(|error| !is_deleted(&error))
-        };
-        let others = page.transcripts.into_iter().filter(is_other);
-        sessions.extend(others.map(|transcript| Listed {
-            session_id: transcript.upstream_id.to_string(),
-            cwd: transcript.cwd,
-            title: Some(transcript.title).filter(|title| !title.is_empty()),
-            updated_at: time::text(transcript.updated_at),
-        }));
-        let next_cursor = page.next_cursor.map(|next| format!("{OF_TRANSCRIPTS}{next}"));
         message::result(&Page {
             sessions,
             next_cursor,
@@ -348,10 +361,10 @@ impl Connection {
         Ok(opened(session, order, &snapshot))
     }
 
-    /// Sends the history, and what the running turn has said so far.
+    /// Sends the history, and the updates of the running turn so far.
     async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<(), Failure> {
-        let mut turn = NewestTurn::default();
-        let mut cursor = None;
+        let running = snapshot.running.as_ref();
+        let (mut turn, mut cursor) = (NewestTurn::default(), None);
         loop {
             let page = self.history_page(&snapshot.conversation, cursor).await;
             let page = match page.map_err(Failure::from) {
@@ -363,33 +376,40 @@ impl Connection {
                     break;
                 }
             };
-            for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
-                session.replay(&message::text_chunk(&gap.detail)).await;
-            }
             for update in page.updates.into_iter().flatten() {
-                for earlier in turn.push(update.update) {
+                for earlier in turn.push(update) {
                     session.replay(earlier.get()).await;
                 }
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
+                // Each page has the gaps of the whole history. The running turn is not written yet.
+                let is_loss = |kind| match kind {
+                    GapKind::Missing | GapKind::Unreadable | GapKind::Broken => true,
+                    kind => kind == GapKind::Behind && running.is_none(),
+                };
+                for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
+                    session.replay(&message::text_chunk(&gap.detail)).await;
+                }
                 break;
             }
         }
-        let running = snapshot.running.as_ref().filter(|running| !running.truncated);
-        // What of the running turn is in the transcript already is among its updates, and more of it.
-        if running.is_none_or(|running| !turn.has_prompt(&running.prompt)) {
+        // What the transcript has of the running turn is among its updates, and more of it, unless some were omitted.
+        let is_running = running.is_some_and(|running| turn.has_begun_after(running.started_at));
+        let is_whole = running.is_some_and(|running| !running.truncated);
+        if !(is_running && is_whole) {
             for update in &turn.updates {
                 session.replay(update.get()).await;
             }
         }
-        if let Some(running) = running {
+        let Some(running) = running else { return Ok(()) };
+        if is_whole || !is_running {
             for prompt in chunks_of(&running.prompt) {
                 session.replay(&prompt).await;
             }
-            for update in &running.updates {
-                session.replay(update.get()).await;
-            }
+        }
+        for update in running.updates.iter().filter(|_| is_whole) {
+            session.replay(update.get()).await;
         }
         Ok(())
     }
@@ -410,7 +430,8 @@ impl Connection {
             };
             let page = self.call(history).await?;
             let is_behind = page.gaps.iter().any(|gap| gap.kind == GapKind::Behind);
-            if !is_behind || tokio::time::Instant::now() >= deadline {
+            let is_last = page.next_cursor.is_none();
+            if !(is_behind && is_last) || tokio::time::Instant::now() >= deadline {
                 return Ok(page);
             }
             tokio::time::sleep(NEWEST_TURN_PAUSE).await;
@@ -436,46 +457,31 @@ fn listed(conversation: Conversation) -> Listed {
     }
 }
 
-/// Whether a gap is something that the user may miss.
-fn is_loss(kind: GapKind) -> bool {
-    matches!(kind, GapKind::Missing | GapKind::Unreadable | GapKind::Broken)
-}
-
 /// The newest turn of a history that is read from its beginning.
 #[derive(Default)]
 struct NewestTurn {
+    checkpoint: Option<CheckpointId>,
+    began: Option<Timestamp>,
     updates: Vec<RawJson>,
-    ends_in_prompt: bool,
 }
 
 impl NewestTurn {
     /// Adds an update; where it begins another turn, gives the one before.
-    fn push(&mut self, update: RawJson) -> Vec<RawJson> {
-        let is_prompt = kind_of(update.get()) == "user_message_chunk";
-        let begins = is_prompt && !self.ends_in_prompt;
-        self.ends_in_prompt = is_prompt;
-        let earlier = match begins {
-            true => std::mem::take(&mut self.updates),
-            false => Vec::new(),
+    fn push(&mut self, update: HistoryUpdate) -> Vec<RawJson> {
+        let earlier = match update.checkpoint_id == self.checkpoint {
+            true => Vec::new(),
+            false => {
+                (self.checkpoint, self.began) = (update.checkpoint_id, update.at);
+                std::mem::take(&mut self.updates)
+            }
         };
-        self.updates.push(update);
+        self.updates.push(update.update);
         earlier
     }
 
-    /// Whether it begins with this prompt.
-    fn has_prompt(&self, prompt: &PromptContent) -> bool {
-        #[derive(Deserialize)]
-        struct Chunk {
-            content: RawJson,
-        }
-        let text = |block: &RawJson| PromptContent::blocks(vec![block.clone()]).to_text();
-        let first = self
-            .updates
-            .first()
-            .and_then(|update| update.read::<Chunk>().ok());
-        let asked = prompt.as_blocks().first();
-        first
-            .zip(asked)
-            .is_some_and(|(first, asked)| text(&first.content) == text(asked))
+    /// Whether its prompt was written after this time. Transcripts have milliseconds.
+    fn has_begun_after(&self, time: Timestamp) -> bool {
+        self.began
+            .is_some_and(|began| began.as_millisecond() >= time.as_millisecond())
     }
 }

@@ -11,7 +11,7 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, ErrorKind, time};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
@@ -25,7 +25,7 @@ struct Params {
 }
 
 impl Connection {
-    /// Sends a prompt; one that comes while a turn runs waits for its end. `arrival` is from [`Session::prompt_arrives`].
+    /// Sends a prompt; one that comes while a turn runs waits for its end. `arrival` is from [`Session::request_arrives`].
     pub(super) async fn prompt(&self, session: &Arc<Session>, arrival: u64, params: &str) -> Reply {
         let order = session.order.lock().await;
         let Params { prompt } = message::read(params)?;
@@ -99,13 +99,13 @@ pub(super) fn answer(session: &Session, turn: &TurnResult) -> Reply {
                 session.say(&limit_words(session, &failure.message, failure.resets_at));
                 &StopReason::EndTurn
             }
-            FailureKind::AuthRequired => return Err(Failure::auth_required(&failure.message)),
+            FailureKind::AuthRequired => return Err(Failure::of(ErrorKind::AuthRequired, &failure.message)),
             kind => {
                 let data = json!({ "kind": kind, "retryable": failure.retryable });
-                return Err(Failure::failed(&failure.message, data));
+                return Err(Failure::of_turn(&failure.message, data));
             }
         },
-        (StopReason::Failed, None) => return Err(Failure::failed("the turn failed", Value::Null)),
+        (StopReason::Failed, None) => return Err(Failure::of(ErrorKind::InternalError, "the turn failed")),
         (reason, _) => reason,
     };
     let mut extras = json!({ "turnId": turn.turn_id });

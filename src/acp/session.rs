@@ -35,7 +35,7 @@ pub(super) struct Session {
     pub(super) order: Arc<tokio::sync::Mutex<()>>,
     /// Notified when the agent has reported its commands.
     pub(super) commands_reported: Notify,
-    /// How many prompts have arrived, and how many of them were cancelled.
+    /// How many requests have arrived, and the last of them before the last cancellation.
     arrived: AtomicU64,
     cancelled: AtomicU64,
     /// The beginning of each update, encoded once.
@@ -58,8 +58,6 @@ struct State {
     last_prompt: u64,
     /// Whether the running turn is one of the editor's.
     runs_own_turn: bool,
-    /// Who waits for the snapshot.
-    snapshot: Option<oneshot::Sender<Snapshot>>,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
@@ -112,9 +110,8 @@ impl Session {
             state.conversation = Some(id);
             state.held.get_or_insert_default();
             state.is_quiet = false;
-            state.snapshot = Some(sender);
         }
-        let attached = match self.subscribe(bridge, id).await {
+        let attached = match self.subscribe(bridge, id, Some(sender)).await {
             Ok(()) => snapshot.await.map_err(|_| {
                 let message = "the conversation ended while it was opened; try again";
                 BridgeError::new(ErrorKind::InternalError, message)
@@ -128,6 +125,7 @@ impl Session {
         self: &Arc<Self>,
         bridge: &Arc<Bridge>,
         id: ConversationId,
+        snapshot: Option<oneshot::Sender<Snapshot>>,
     ) -> Result<(), BridgeError> {
         let number = {
             let mut state = self.lock();
@@ -139,6 +137,7 @@ impl Session {
             bridge: Arc::clone(bridge),
             conversation: id,
             number,
+            snapshot,
             is_slow: false,
         };
         bridge.subscribe(Some(id), Box::new(tap), None).await
@@ -146,13 +145,16 @@ impl Session {
 
     /// Forgets the conversation: nothing more is sent about it.
     pub(super) fn detach(&self) {
-        let mut state = self.lock();
-        let subscription = state.subscription + 1;
+        self.forget(&mut self.lock());
+    }
+
+    fn forget(&self, state: &mut State) {
         for (_, request) in state.questions.drain() {
             self.peer.settle(request);
         }
         *state = State {
-            subscription,
+            subscription: state.subscription + 1,
+            last_prompt: state.last_prompt,
             ..State::default()
         };
     }
@@ -261,12 +263,12 @@ impl Session {
         wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
     }
 
-    /// Counts a prompt that has arrived, before anything of it is done.
-    pub(super) fn prompt_arrives(&self) -> u64 {
+    /// Counts a request that has arrived, before anything of it is done.
+    pub(super) fn request_arrives(&self) -> u64 {
         self.arrived.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Cancels all prompts that have arrived.
+    /// Cancels the prompts that have arrived.
     pub(super) fn cancel_arrived(&self) {
         let arrived = self.arrived.load(Ordering::Relaxed);
         self.cancelled.store(arrived, Ordering::Relaxed);
@@ -311,7 +313,12 @@ impl Session {
         format!("{}{update}}}}}", self.head)
     }
 
-    fn hear(self: &Arc<Self>, number: u64, event: &Encoded) -> Taken {
+    fn hear(
+        self: &Arc<Self>,
+        number: u64,
+        event: &Encoded,
+        awaited: &mut Option<oneshot::Sender<Snapshot>>,
+    ) -> Taken {
         let mut state = self.lock();
         if state.subscription != number || self.peer.outbox.is_closed() {
             return Taken::Gone;
@@ -319,10 +326,13 @@ impl Session {
         match event.update() {
             Some(update) => self.hear_update(&mut state, update),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.hear_event(&mut state, envelope.event),
+                Ok(envelope) => self.hear_event(&mut state, envelope.event, awaited),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
-                    Taken::Yes
+                    match awaited {
+                        Some(_) => Taken::Gone,
+                        None => Taken::Yes,
+                    }
                 }
             },
         }
@@ -352,7 +362,12 @@ impl Session {
         self.send_update(state, update)
     }
 
-    fn hear_event(self: &Arc<Self>, state: &mut State, event: Event) -> Taken {
+    fn hear_event(
+        self: &Arc<Self>,
+        state: &mut State,
+        event: Event,
+        awaited: &mut Option<oneshot::Sender<Snapshot>>,
+    ) -> Taken {
         match event {
             Event::Snapshot {
                 conversation,
@@ -366,8 +381,8 @@ impl Session {
                 }
                 let info = session.unwrap_or_default();
                 state.options.clone_from(&info.config_options);
-                if let Some(snapshot) = state.snapshot.take() {
-                    // Whoever asked may have given up.
+                if let Some(snapshot) = awaited.take() {
+                    // The caller may have been cancelled.
                     let _unwanted = snapshot.send(Snapshot {
                         conversation,
                         running,
@@ -414,10 +429,7 @@ impl Session {
                 self.send(state, message::notification("$/cancel_request", &params))
             }
             Event::Deleted {} => {
-                *state = State {
-                    subscription: state.subscription + 1,
-                    ..State::default()
-                };
+                self.forget(state);
                 Taken::Gone
             }
             _ => Taken::Yes,
@@ -574,6 +586,8 @@ struct Tap {
     bridge: Arc<Bridge>,
     conversation: ConversationId,
     number: u64,
+    /// Who waits for the snapshot. Dropped with this, so that nobody waits for one that never comes.
+    snapshot: Option<oneshot::Sender<Snapshot>>,
     /// Whether the editor does not read fast enough.
     is_slow: bool,
 }
@@ -583,7 +597,7 @@ impl Subscriber for Tap {
         let Some(session) = self.session.upgrade() else {
             return Taken::Gone;
         };
-        let taken = session.hear(self.number, event);
+        let taken = session.hear(self.number, event, &mut self.snapshot);
         self.is_slow = taken == Taken::Full;
         taken
     }
@@ -605,7 +619,7 @@ impl Subscriber for Tap {
             return;
         }
         tokio::spawn(async move {
-            if let Err(error) = session.subscribe(&self.bridge, self.conversation).await {
+            if let Err(error) = session.subscribe(&self.bridge, self.conversation, None).await {
                 tracing::warn!(%error, "an editor cannot follow its conversation any more");
             }
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::method::{Authenticate, ListAgents, Logout, Update};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, BridgeError};
+use bridge_protocol::{AgentName, BridgeError, ErrorKind};
 use serde::Deserialize;
 
 use super::editor::Connection;
@@ -73,7 +73,10 @@ impl Connection {
         let _order = session.order.lock().await;
         let settings = settings?;
         if settings == Settings::default() {
-            return Err(Failure::invalid_params("modeId or modelId is missing"));
+            return Err(Failure::of(
+                ErrorKind::InvalidParams,
+                "modeId or modelId is missing",
+            ));
         }
         let id = self.attached(session).await?;
         session.release().await;

@@ -95,6 +95,23 @@ fn an_earlier_prompt_is_replaced() {
     assert_eq!(recalled(&mut editor, &session), ["one", "another"]);
 }
 
+/// Its place is looked up first, on another thread; a cancellation and a prompt that come meanwhile do not pass it.
+#[test]
+fn an_edit_is_cancelled_before_its_turn_begins() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
+    let edit = editor.begin_prompt(&session, "/edit 1 two");
+    let next = editor.begin_prompt(&session, "three");
+    assert_eq!(said(&editor.finish(edit)), "echo: two");
+    assert_eq!(said(&editor.finish(next)), "echo: three");
+}
+
 #[test]
 fn a_fork_is_in_the_list_of_sessions() {
     let home = Home::new();
@@ -127,7 +144,7 @@ fn a_limit_is_waited_for_on_request() {
     let mut editor = Editor::start(&home);
     let session = editor.new_session(&home);
     let nothing = said(&editor.prompt(&session, "/continue"));
-    assert!(!nothing.contains("continues"), "{nothing}");
+    assert!(nothing.contains("no turn was interrupted"), "{nothing}");
     editor.prompt(&session, "[[limit 3600]]").result();
     let words = said(&editor.prompt(&session, "/continue"));
     assert!(

@@ -188,6 +188,13 @@ impl Editor {
         self.line(&message.to_string());
     }
 
+    /// Says that it cannot answer a request of the agent.
+    pub(super) fn refuse(&mut self, request: &Value) {
+        let error = json!({"code": -32601, "message": "unknown method"});
+        let message = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
+        self.line(&message.to_string());
+    }
+
     /// A new session in the home's project: its id.
     pub(super) fn new_session(&mut self, home: &Home) -> String {
         let made = self.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));

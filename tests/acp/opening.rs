@@ -211,6 +211,27 @@ fn requests_behind_a_load_wait_for_it() {
     assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
 }
 
+/// The first turn had no reply, so that nothing stands between the two prompts.
+#[test]
+fn a_running_turn_is_replayed_once() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let first = editor.begin_prompt(&session, "[[hang]]");
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.finish(first);
+    editor.begin_prompt(&session, "[[say begun]] [[ask may I]]");
+    editor.until_said("begun");
+    editor.kill();
+    let mut editor = Editor::start(&home);
+    let replayed = editor.on("session/load", &session, &home);
+    let prompts = replayed.texts("user_message_chunk");
+    let running = prompts.iter().filter(|text| text.contains("begun")).count();
+    assert_eq!(running, 1, "{prompts:?}");
+    assert_eq!(replayed.texts("agent_message_chunk"), ["begun"]);
+}
+
 #[test]
 fn nothing_of_one_editors_session_reaches_another() {
     let home = Home::new();

@@ -87,6 +87,26 @@ fn the_first_answer_to_a_question_wins() {
 }
 
 #[test]
+fn a_question_that_the_editor_cannot_answer_is_left_to_others() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+    let asked = editor.until_asked(ASK);
+    editor.refuse(&asked);
+    let told = editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk");
+    let told = &told.last().unwrap()["params"]["update"]["content"]["text"];
+    let command = format!("sessionctl answer {session}");
+    assert!(told.as_str().unwrap().ends_with(&command), "{told}");
+    let answer = sessionctl(&home, &["answer", &session, "allow"])
+        .output()
+        .unwrap();
+    assert!(answer.status.success(), "{answer:?}");
+    assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
+}
+
+#[test]
 fn a_cancel_does_not_wait_for_an_unanswered_question() {
     let home = Home::new();
     let _daemon = home.start();
