@@ -219,8 +219,14 @@ fn a_running_turn_is_replayed_once() {
     let mut editor = Editor::start(&home);
     let session = editor.new_session(&home);
     let first = editor.begin_prompt(&session, "[[hang]]");
+    let state = || -> Value {
+        let output = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+        shown["conversation"]["state"].clone()
+    };
+    assert!((0..1_000).any(|_| state() == "prompting"));
     editor.notify("session/cancel", json!({"sessionId": session}));
-    editor.finish(first);
+    assert_eq!(editor.finish(first).result()["stopReason"], "cancelled");
     editor.begin_prompt(&session, "[[say begun]] [[ask may I]]");
     editor.until_said("begun");
     editor.kill();
