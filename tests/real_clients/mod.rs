@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
+mod claude;
 mod smoke;
 
 use std::ffi::OsStr;

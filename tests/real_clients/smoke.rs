@@ -20,7 +20,7 @@ const PROMPTS: [&str; 3] = [
 ];
 
 /// The same for a model behind Claude's adapter. What it is sent of the history is seen at the model.
-const PROMPTS_TO_CLAUDE: [&str; 3] = [
+pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
     r#"[[tool Bash {"command":"echo made > made.txt","description":"make a file"}]] [[text read]]"#,
     "[[hang 600]]",
     "[[text first words again]]",
@@ -46,13 +46,23 @@ fn check(lab: &ClientLab, printed: &str) {
     assert_eq!(ids, sessions.split(' ').map(str::to_owned).collect());
 }
 
+/// Runs a client with the real adapter, and looks at the model for the history before the branch's prompt.
+pub(super) fn with_claude(run: impl FnOnce(&ClientLab) -> Option<()>) -> Option<()> {
+    let bridge = Bridge::start(Account::Key)?;
+    run(&ClientLab::of(&bridge)?)?;
+    let sent = bridge.lab.model.asked(PROMPTS_TO_CLAUDE[2]);
+    let first = sent.first().expect("a history before the branch's prompt");
+    assert!(format!("{first:?}").contains("first words"), "{sent:?}");
+    Some(())
+}
+
 fn typescript(lab: &ClientLab, prompts: [&str; 3]) {
     let script = Path::new(SCRIPTS).join("sdk.mjs");
     let arguments = arguments(lab, &[&script, &lab.clients.sdk], prompts);
     check(lab, &said(&lab.run(&lab.clients.node, &arguments)));
 }
 
-fn python_sdk(lab: &ClientLab, prompts: [&str; 3]) -> Option<()> {
+pub(super) fn python_sdk(lab: &ClientLab, prompts: [&str; 3]) -> Option<()> {
     let arguments = arguments(lab, &[&Path::new(SCRIPTS).join("sdk.py")], prompts);
     check(lab, &said(&lab.run(&python()?, &arguments)));
     Some(())
@@ -72,20 +82,11 @@ fn a_session_lives_in_an_editor_on_the_python_sdk() {
 
 #[test]
 #[ignore = "installs the real adapter"]
-fn a_session_of_claude_lives_in_an_editor_on_each_sdk() {
-    for run in [
-        |lab: &ClientLab| {
-            typescript(lab, PROMPTS_TO_CLAUDE);
-            Some(())
-        },
-        |lab: &ClientLab| python_sdk(lab, PROMPTS_TO_CLAUDE),
-    ] {
-        let bridge = or_skip!(Bridge::start(Account::Key));
-        or_skip!(run(&or_skip!(ClientLab::of(&bridge))));
-        let sent = bridge.lab.model.asked(PROMPTS_TO_CLAUDE[2]);
-        let first = sent.first().expect("a history before the branch's prompt");
-        assert!(format!("{first:?}").contains("first words"), "{sent:?}");
-    }
+fn a_session_of_claude_lives_in_an_editor_on_the_typescript_sdk() {
+    or_skip!(with_claude(|lab| {
+        typescript(lab, PROMPTS_TO_CLAUDE);
+        Some(())
+    }));
 }
 
 #[test]
