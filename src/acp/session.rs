@@ -173,7 +173,7 @@ impl Session {
                     }
                 }
             };
-            if self.peer.outbox.push(&[&line]).await.is_err() {
+            if self.peer.outbox.push_leaving_room(&[&line]).await.is_err() {
                 return;
             }
         }
@@ -246,7 +246,8 @@ impl Session {
 
     async fn replay_as_it_is(&self, update: &str) {
         // An editor that is gone needs no history.
-        let _gone = self.peer.outbox.push(&[&self.head, update, "}}"]).await;
+        let update = [&self.head, update, "}}"];
+        let _gone = self.peer.outbox.push_leaving_room(&update).await;
     }
 
     /// Says something to the user as a message of the agent's.

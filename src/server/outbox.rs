@@ -183,12 +183,29 @@ impl Outbox {
     /// # Errors
     /// [`PushError::Closed`] only.
     pub async fn push(&self, parts: &[&str]) -> Result<(), PushError> {
+        self.push_within(&self.shared.limits, parts).await
+    }
+
+    /// As [`Outbox::push`], in the first half of the queue: many messages in a row leave room for those that cannot wait.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] only.
+    pub(crate) async fn push_leaving_room(&self, parts: &[&str]) -> Result<(), PushError> {
+        let OutboxLimits { messages, bytes } = self.shared.limits;
+        let half = OutboxLimits {
+            messages: (messages / 2).max(1),
+            bytes: bytes / 2,
+        };
+        self.push_within(&half, parts).await
+    }
+
+    async fn push_within(&self, limits: &OutboxLimits, parts: &[&str]) -> Result<(), PushError> {
         loop {
             let room = self.shared.room.notified();
             tokio::pin!(room);
             // Enabled before the attempt, so that room made in between is not missed.
             room.as_mut().enable();
-            match self.try_push(parts) {
+            match self.try_push_within(limits, parts) {
                 Err(PushError::Full) => room.await,
                 outcome => return outcome,
             }
@@ -200,13 +217,17 @@ impl Outbox {
     /// # Errors
     /// As [`Feed::try_send`].
     pub fn try_push(&self, parts: &[&str]) -> Result<(), PushError> {
+        self.try_push_within(&self.shared.limits, parts)
+    }
+
+    fn try_push_within(&self, limits: &OutboxLimits, parts: &[&str]) -> Result<(), PushError> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
         let shared = &self.shared;
         let mut state = shared.lock();
         if state.is_closed {
             return Err(PushError::Closed);
         }
-        if !state.has_room(&shared.limits, length) {
+        if !state.has_room(limits, length) {
             return Err(PushError::Full);
         }
         state.append(parts, length);

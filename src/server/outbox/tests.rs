@@ -87,6 +87,31 @@ fn a_message_never_spans_lines() {
 }
 
 #[test]
+fn what_can_wait_leaves_room_for_what_cannot() {
+    run(async {
+        let mut pair = pair(SMALL);
+        let outbox = pair.outbox.clone();
+        for _ in 0..SMALL.messages / 2 {
+            outbox.push_leaving_room(&["1"]).await.unwrap();
+        }
+        let mut waits = Box::pin(outbox.push_leaving_room(&["3"]));
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        for _ in 0..SMALL.messages / 2 {
+            pair.outbox.try_push(&["2"]).unwrap();
+        }
+        assert_eq!(pair.outbox.try_push(&["2"]), Err(PushError::Full));
+        let writer = tokio::spawn(pair.writer.take().unwrap().run());
+        waits.await.unwrap();
+        outbox.finish();
+        writer.await.unwrap().unwrap();
+        drop((pair.outbox, outbox));
+        let mut text = String::new();
+        pair.client.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "1\n1\n2\n2\n3\n");
+    });
+}
+
+#[test]
 fn a_full_queue_says_so_and_is_usable_again_once_it_was_written() {
     run(async {
         let mut pair = pair(SMALL);
