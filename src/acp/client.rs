@@ -1,4 +1,4 @@
-//! What the editor said that it can do, in `initialize`. Pure.
+//! The capabilities that the editor reported in `initialize`. Pure.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -49,7 +49,7 @@ const PREFIX: &str = "sessiond-";
 /// How many turns are listed.
 const LISTED_TURNS: u32 = 50;
 
-/// The agent's commands with ours behind them. The agent's keep their bytes.
+/// The agent's commands, byte for byte, followed by ours.
 pub(super) fn announced(of_agent: Option<&RawJson>) -> RawJson {
     let mut all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
     let taken = names(&all);
@@ -106,7 +106,7 @@ fn name_beside(name: &str, taken: &[String]) -> String {
 }
 
 impl Connection {
-    /// Carries a command out, and answers its prompt. What it did or why it failed is said as a message.
+    /// Carries out a command and answers its prompt. The result or the error is sent as a message.
     pub(super) async fn command(
         &self,
         session: &Arc<Session>,
@@ -127,7 +127,7 @@ impl Connection {
             "continue" => self.continue_turn(id).await,
             _ => self.turns(id).await,
         };
-        session.say(&words.unwrap_or_else(|error| error.message));
+        session.send_text(&words.unwrap_or_else(|error| error.message));
         Ok(r#"{"stopReason":"end_turn"}"#.to_owned())
     }
 

@@ -88,7 +88,7 @@ enum Cancel {
     Request(CancellationToken),
 }
 
-/// What a request comes to.
+/// The outcome of a request.
 pub(super) struct Done {
     reply: Reply,
     /// A session of which everything is held back until the answer is sent.
@@ -395,6 +395,10 @@ impl Connection {
     /// The conversation that the editor means. A transcript that was made elsewhere becomes one.
     pub(super) async fn find(&self, name: &str) -> Result<ConversationId, Failure> {
         match self.bridge.conversation(&ConversationRef::new(name)) {
+            // A prefix of an id would let an editor delete what it did not name.
+            Ok(id) if id.to_string() != name && id.to_string().starts_with(name) => {
+                return Err(Failure::unknown_session(name));
+            }
             Ok(id) => return Ok(id),
             Err(error) if error.kind == ErrorKind::NotFound && !is_deleted(&error) => {}
             Err(error) => return Err(unknown(name, error)),
@@ -428,11 +432,11 @@ impl Connection {
             None => default,
         };
         let agent = agents.iter().find(|agent| is_wanted(&agent.name, agent.default));
-        let told: Value = agent
+        let reported: Value = agent
             .and_then(|agent| agent.capabilities.as_ref()?.read().ok())
             .unwrap_or_default();
-        // What an agent can do is known once it runs, which no editor waits for; these are the common ones.
-        let known = |name: &str, usual: Value| match &told[name] {
+        // Known only once the agent runs, which no editor waits for; until then the usual ones.
+        let known = |name: &str, usual: Value| match &reported[name] {
             Value::Null => usual,
             known => known.clone(),
         };
@@ -454,20 +458,21 @@ impl Connection {
         }))
     }
 
-    /// The editor has answered a question of the agent. One that answers with an error leaves the question to others.
+    /// Takes the editor's answer to a question of the agent. An error leaves the question to other clients.
     async fn answered(&self, asked: Asked, result: Option<&str>) {
-        if let Some(session) = asked.session.upgrade() {
+        let session = asked.session.upgrade();
+        if let Some(session) = &session {
             session.answered(&asked.id);
-            if result.is_none() {
-                session.say(&format!(
+        }
+        let Some(result) = result else {
+            if let Some(session) = session {
+                session.send_text(&format!(
                     "This editor cannot answer the question of the agent. To answer it, run in a terminal: sessionctl answer {}",
                     asked.conversation
                 ));
             }
-        }
-        if result.is_none() {
             return;
-        }
+        };
         let respond = |outcome| Respond {
             conversation_id: asked.conversation.into(),
             interrupt_id: asked.id.clone(),
@@ -496,7 +501,7 @@ pub(super) fn is_deleted(error: &BridgeError) -> bool {
     error.details.contains_key("deletedAt")
 }
 
-/// The error of an id that leads to no conversation; any other error as it is.
+/// Maps "no such conversation" to the protocol's error; returns any other error as it is.
 fn unknown(name: &str, error: BridgeError) -> Failure {
     match error.kind {
         ErrorKind::NotFound | ErrorKind::Ambiguous | ErrorKind::InvalidParams => {

@@ -159,7 +159,7 @@ pub(super) fn chunk(kind: &str, content: &str) -> String {
     format!(r#"{{"sessionUpdate":"{kind}","content":{content}}}"#)
 }
 
-/// The update with a text of our own, which is a message by itself.
+/// An update with a message of our own.
 pub(super) fn text_chunk(text: &str) -> String {
     format!(
         r#"{{"sessionUpdate":"agent_message_chunk","messageId":"{}","content":{}}}"#,

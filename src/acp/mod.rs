@@ -7,11 +7,11 @@
 //! |---|---|
 //! | `editor` | takes the editor's lines, admits its requests in order and answers them |
 //! | `opening` | new, load, resume, fork, list, close and delete |
-//! | `prompting` | prompts, cancellations and what is said of a turn that failed |
+//! | `prompting` | prompts, cancellations, and the messages for failed turns |
 //! | `settings` | modes, options and models; signing in and out |
 //! | `session` | one session of the editor: passes the conversation's events on as updates |
 //! | `peer` | the way to the editor, and its answers to the agent's questions |
-//! | `client` | what the editor said that it can do |
+//! | `client` | the capabilities of the editor |
 //! | `commands` | rewind, edit, fork, undo, continue and history as commands in a prompt |
 //! | `message` | the text of messages, and errors in the protocol's codes |
 //!

@@ -20,7 +20,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
 use super::message::{self, Failure, Reply};
-use super::session::{Session, Snapshot, chunks_of, lost};
+use super::session::{Session, Snapshot, chunks_of, loss_message};
 
 /// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
 const COMMANDS_WAIT: Duration = Duration::from_secs(2);
@@ -179,7 +179,7 @@ impl Connection {
         let reopened = self.reopen(id, opening.settings()).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
         if let Some(words) = reopened {
-            session.say(&words);
+            session.send_text(&words);
         }
         Ok(done)
     }
@@ -335,7 +335,7 @@ impl Connection {
             Ok::<_, BridgeError>(self.call(Resume::of(id)).await?.resumed)
         };
         match reopened.await.map_err(Failure::from) {
-            Ok(resumed) => Ok(lost(&resumed)),
+            Ok(resumed) => Ok(loss_message(&resumed)),
             Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
             Err(failure) => {
                 tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");

@@ -96,18 +96,18 @@ impl Peer {
 }
 
 impl Asked {
-    /// The outcome that an answer means. An editor that cannot answer has not chosen anything.
-    pub(super) fn outcome(&self, result: Option<&str>) -> RawJson {
+    /// The outcome that a result means: cancelled if it cannot be read.
+    pub(super) fn outcome(&self, result: &str) -> RawJson {
         #[derive(Deserialize)]
         struct Permission {
             outcome: RawJson,
         }
-        let result = result.and_then(|text| RawJson::from_text(text.to_owned()).ok());
         let given = match self.kind {
-            InterruptKind::Permission => result
-                .and_then(|result| result.read().ok())
-                .map(|Permission { outcome }| outcome),
-            _ => result,
+            InterruptKind::Permission => {
+                let read = serde_json::from_str(result).ok();
+                read.map(|Permission { outcome }| outcome)
+            }
+            _ => RawJson::from_text(result.to_owned()).ok(),
         };
         given.unwrap_or_else(|| self.cancelled())
     }

@@ -1,4 +1,4 @@
-//! Prompts and cancellations, and what is said of a turn that failed.
+//! Prompts, cancellations, and the messages for failed turns.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ pub(super) fn answer(session: &Session, turn: &TurnResult) -> Reply {
     let stop_reason = match (&turn.stop_reason, &turn.failure) {
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
-                session.say(&limit_words(session, &failure.message, failure.resets_at));
+                session.send_text(&limit_words(session, &failure.message, failure.resets_at));
                 &StopReason::EndTurn
             }
             FailureKind::AuthRequired => return Err(Failure::of(ErrorKind::AuthRequired, &failure.message)),
@@ -126,11 +126,11 @@ fn refused(session: &Session, error: BridgeError) -> Reply {
     }
     let resets_at = error.detail("resetsAt");
     let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());
-    session.say(&limit_words(session, &error.message, resets_at));
+    session.send_text(&limit_words(session, &error.message, resets_at));
     message::result(&json!({ "stopReason": StopReason::EndTurn }))
 }
 
-/// What is said in place of an answer at a usage limit.
+/// The message in place of an answer when a usage limit is reached.
 fn limit_words(session: &Session, message: &str, resets_at: Option<Timestamp>) -> String {
     let until = match resets_at {
         Some(at) => format!("The limit ends at {}.", time::text(at)),

@@ -47,12 +47,12 @@ pub(super) struct Session {
 #[derive(Default)]
 struct State {
     conversation: Option<ConversationId>,
-    /// The number of the subscription that counts; none before the first. An earlier one is heard no more.
+    /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored.
     subscription: u64,
     /// What waits until it may be sent; none while everything is sent at once.
     held: Option<VecDeque<String>>,
-    /// Whether it waits only because a prompt was cancelled: until the next turn, then.
-    is_quiet: bool,
+    /// Whether messages are held only after a cancelled prompt, until the next turn.
+    holds_after_cancel: bool,
     /// The editor's prompts whose turns have not begun, by numbers that count up.
     prompts: BTreeMap<u64, PromptContent>,
     last_prompt: u64,
@@ -109,7 +109,7 @@ impl Session {
             let mut state = self.lock();
             state.conversation = Some(id);
             state.held.get_or_insert_default();
-            state.is_quiet = false;
+            state.holds_after_cancel = false;
         }
         let attached = match self.subscribe(bridge, id, Some(sender)).await {
             Ok(()) => snapshot.await.map_err(|_| {
@@ -132,7 +132,7 @@ impl Session {
             state.subscription += 1;
             state.subscription
         };
-        let tap = Tap {
+        let tap = SessionSubscriber {
             session: Arc::downgrade(self),
             bridge: Arc::clone(bridge),
             conversation: id,
@@ -168,7 +168,7 @@ impl Session {
                 match held.pop_front() {
                     Some(line) => line,
                     None => {
-                        (state.held, state.is_quiet) = (None, false);
+                        (state.held, state.holds_after_cancel) = (None, false);
                         return;
                     }
                 }
@@ -210,7 +210,7 @@ impl Session {
         self.replay_as_it_is(&update).await;
     }
 
-    /// The update with the agent's commands, and ours behind them.
+    /// The update with the agent's commands, followed by ours.
     fn announcement(&self, state: &State) -> String {
         let commands = match self.peer.wants_commands() {
             true => commands::announced(state.commands.as_ref()),
@@ -250,14 +250,14 @@ impl Session {
         let _gone = self.peer.outbox.push_leaving_room(&update).await;
     }
 
-    /// Says something to the user as a message of the agent's.
-    pub(super) fn say(&self, words: &str) {
+    /// Sends a text to the user as a message of the agent.
+    pub(super) fn send_text(&self, words: &str) {
         let mut state = self.lock();
         // A client that is too slow for it is dropped by the next event.
-        let _taken = self.say_in(&mut state, words);
+        let _taken = self.send_text_in(&mut state, words);
     }
 
-    /// The name under which the editor was told of a command of ours; none if it is told of none.
+    /// The name under which a command of ours was announced to the editor; none if none are announced.
     pub(super) fn command_named(&self, name: &str) -> Option<String> {
         let wanted = self.peer.wants_commands();
         let state = self.lock();
@@ -314,7 +314,7 @@ impl Session {
         format!("{}{update}}}}}", self.head)
     }
 
-    fn hear(
+    fn on_encoded(
         self: &Arc<Self>,
         number: u64,
         event: &Encoded,
@@ -325,9 +325,9 @@ impl Session {
             return Taken::Gone;
         }
         match event.update() {
-            Some(update) => self.hear_update(&mut state, update),
+            Some(update) => self.on_update(&mut state, update),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.hear_event(&mut state, envelope.event, awaited),
+                Ok(envelope) => self.on_event(&mut state, envelope.event, awaited),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match awaited {
@@ -339,7 +339,7 @@ impl Session {
         }
     }
 
-    fn hear_update(&self, state: &mut State, update: &str) -> Taken {
+    fn on_update(&self, state: &mut State, update: &str) -> Taken {
         let kind = kind_of(update);
         if !self.peer.takes(&kind) {
             return Taken::Yes;
@@ -363,7 +363,7 @@ impl Session {
         self.send_update(state, update)
     }
 
-    fn hear_event(
+    fn on_event(
         self: &Arc<Self>,
         state: &mut State,
         event: Event,
@@ -393,7 +393,7 @@ impl Session {
                 taken
             }
             Event::PromptAccepted { prompt, .. } => {
-                let taken = self.end_quiet(state);
+                let taken = self.end_hold_after_cancel(state);
                 if taken != Taken::Yes {
                     return taken;
                 }
@@ -409,12 +409,12 @@ impl Session {
             Event::TurnEnded { turn } => {
                 let was_own = std::mem::take(&mut state.runs_own_turn) || !state.prompts.is_empty();
                 if was_own && turn.stop_reason == StopReason::Cancelled && state.held.is_none() {
-                    (state.held, state.is_quiet) = (Some(VecDeque::new()), true);
+                    (state.held, state.holds_after_cancel) = (Some(VecDeque::new()), true);
                 }
                 Taken::Yes
             }
-            Event::Resumed { resumed } => match lost(&resumed) {
-                Some(words) => self.say_in(state, &words),
+            Event::Resumed { resumed } => match loss_message(&resumed) {
+                Some(words) => self.send_text_in(state, &words),
                 None => Taken::Yes,
             },
             Event::InterruptRaised { interrupt } => match state.conversation {
@@ -437,7 +437,7 @@ impl Session {
         }
     }
 
-    /// Asks the editor what the agent asks. What it cannot show is said.
+    /// Passes a question of the agent to the editor. If the editor cannot show it, a message says how to answer it.
     fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Taken {
         if state.questions.contains_key(&asked.id) {
             return Taken::Yes;
@@ -452,7 +452,7 @@ impl Session {
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
                     );
-                    return self.say_in(state, &words);
+                    return self.send_text_in(state, &words);
                 }
                 "elicitation/create"
             }
@@ -472,7 +472,7 @@ impl Session {
         taken
     }
 
-    fn say_in(&self, state: &mut State, words: &str) -> Taken {
+    fn send_text_in(&self, state: &mut State, words: &str) -> Taken {
         self.send_update(state, &message::text_chunk(words))
     }
 
@@ -484,8 +484,8 @@ impl Session {
     }
 
     /// Sends what was held back after a cancelled prompt.
-    fn end_quiet(&self, state: &mut State) -> Taken {
-        if !std::mem::take(&mut state.is_quiet) {
+    fn end_hold_after_cancel(&self, state: &mut State) -> Taken {
+        if !std::mem::take(&mut state.holds_after_cancel) {
             return Taken::Yes;
         }
         let mut held = state.held.take().into_iter().flatten();
@@ -499,7 +499,7 @@ impl Session {
             .as_ref()
             .is_some_and(|held| held.len() >= HELD_MESSAGES)
         {
-            let taken = self.end_quiet(state);
+            let taken = self.end_hold_after_cancel(state);
             if taken != Taken::Yes {
                 return taken;
             }
@@ -560,8 +560,8 @@ fn taken(pushed: Result<(), PushError>) -> Taken {
     }
 }
 
-/// What a reopening lost, in words; nothing if it lost nothing.
-pub(super) fn lost(resumed: &Resumed) -> Option<String> {
+/// A message about what a reopening lost; none if it lost nothing.
+pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
     let turns = match resumed.missing_turns {
         0 => "some of the earlier turns".to_owned(),
         1 => "1 earlier turn".to_owned(),
@@ -582,23 +582,23 @@ pub(super) fn lost(resumed: &Resumed) -> Option<String> {
 }
 
 /// A session as a subscriber of its conversation.
-struct Tap {
+struct SessionSubscriber {
     session: Weak<Session>,
     bridge: Arc<Bridge>,
     conversation: ConversationId,
     number: u64,
-    /// Who waits for the snapshot. Dropped with this, so that nobody waits for one that never comes.
+    /// Receives the snapshot. It is dropped with the subscriber, so that no caller waits for a snapshot that never comes.
     snapshot: Option<oneshot::Sender<Snapshot>>,
     /// Whether the editor does not read fast enough.
     is_slow: bool,
 }
 
-impl Subscriber for Tap {
+impl Subscriber for SessionSubscriber {
     fn take(&mut self, event: &Encoded) -> Taken {
         let Some(session) = self.session.upgrade() else {
             return Taken::Gone;
         };
-        let taken = session.hear(self.number, event, &mut self.snapshot);
+        let taken = session.on_encoded(self.number, event, &mut self.snapshot);
         self.is_slow = taken == Taken::Full;
         taken
     }
@@ -608,8 +608,8 @@ impl Subscriber for Tap {
         Box::pin(async move { self.take(event) == Taken::Yes })
     }
 
-    /// An editor that is too slow is disconnected, and its conversations live on. If the conversation itself missed something,
-    /// the editor goes on with what comes.
+    /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
+    /// editor continues with later events.
     fn lagged(self: Box<Self>, _: String) {
         let Some(session) = self.session.upgrade() else {
             return;

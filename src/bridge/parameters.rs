@@ -33,7 +33,7 @@ pub(super) fn unknown_word(parameter: &'static str, known: &str) -> Conversation
     ConversationError::invalid(parameter, format!("{parameter} must be one of {known}"))
 }
 
-/// Who answers a question, as others are told, when the caller does not say it.
+/// The name reported for a client that answers a question without giving one.
 const ANSWERER: &str = "client";
 
 /// The words for a question that no client answers.
@@ -42,7 +42,7 @@ const NO_CLIENTS: [&str; 7] = ["agent", "cancel", "edit", "fork", "policy", "res
 /// How long a client's name may be, in characters.
 const NAME_LIMIT: usize = 64;
 
-/// Who answers a question, as others are told.
+/// The name reported to other clients for the one that answers a question.
 pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> {
     let Some(by) = by else {
         return Ok(ANSWERER.to_owned());

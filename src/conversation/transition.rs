@@ -228,7 +228,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// From now on, whoever repeats the call with this key waits for the answer of the first.
+    /// From now on, a repeated call with this key waits for the answer to the first.
     fn open_call(&mut self, request: CallKey) {
         self.open_requests.push(OpenRequest {
             request,

@@ -188,6 +188,14 @@ impl Editor {
         self.line(&message.to_string());
     }
 
+    /// Allows what the agent asks for.
+    pub(super) fn allow(&mut self, question: &Value) {
+        self.answer(
+            question,
+            json!({"outcome": {"outcome": "selected", "optionId": "allow_once"}}),
+        );
+    }
+
     /// Says that it cannot answer a request of the agent.
     pub(super) fn refuse(&mut self, request: &Value) {
         let error = json!({"code": -32601, "message": "unknown method"});

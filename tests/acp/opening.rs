@@ -137,6 +137,12 @@ fn sessions_are_listed_forked_and_deleted() {
     assert_eq!(both, expected);
     assert_eq!(listed(json!({})).len(), 3);
 
+    // The beginning of an id names no session.
+    editor
+        .call("session/delete", json!({"sessionId": &session[..8]}))
+        .result();
+    assert_eq!(editor.on("session/load", &session[..8], &home).code(), -32002);
+    editor.on("session/resume", &session, &home).result();
     assert_eq!(
         editor
             .call("session/delete", json!({"sessionId": session}))

@@ -25,10 +25,7 @@ fn a_killed_editor_loses_nothing_of_its_turn() {
     assert_eq!(prompts, ["one", "[[say begun]] [[ask may I]] [[say ended]]"]);
     assert_eq!(replayed.texts("agent_message_chunk"), ["echo: one", "begun"]);
     let asked = editor.until_asked("session/request_permission");
-    editor.answer(
-        &asked,
-        json!({"outcome": {"outcome": "selected", "optionId": "allow_once"}}),
-    );
+    editor.allow(&asked);
     editor.until_said("ended");
     assert!(editor.end().0.success());
 }

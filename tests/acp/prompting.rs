@@ -172,10 +172,7 @@ fn a_prompt_behind_a_running_one_has_its_turn_after_it() {
     let first = editor.begin_prompt(&session, "[[ask may I]] [[say one]]");
     let second = editor.begin_prompt(&session, "two");
     let asked = editor.until_asked(ASK);
-    editor.answer(
-        &asked,
-        json!({"outcome": {"outcome": "selected", "optionId": "allow_once"}}),
-    );
+    editor.allow(&asked);
     assert_eq!(editor.finish(first).texts("agent_message_chunk"), ["one"]);
     assert_eq!(editor.finish(second).texts("agent_message_chunk"), ["echo: two"]);
 }
