@@ -72,8 +72,8 @@ impl Advice {
     }
 }
 
-/// Text of ours whose commands have these options, which name the daemon: a command is pasted as it stands. What is quoted as a
-/// word of a shell is not ours.
+/// Adds the options that name the daemon to the commands in a text of ours, so that they can be pasted. Quoted words of a shell
+/// stay as they are.
 pub(super) fn addressed(text: &str, options: &str) -> String {
     if options.is_empty() {
         return text.to_owned();

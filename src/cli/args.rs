@@ -346,7 +346,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
-    // A title, as other programs take it.
+    // Other programs take a title here.
     if let (Some("new"), Some(ContextValue::String(title))) =
         (called.as_deref(), error.get(ContextKind::InvalidArg))
         && error.kind() == ErrorKind::UnknownArgument

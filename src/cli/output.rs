@@ -216,7 +216,7 @@ impl Output {
         self.note(&self.addressed(text))
     }
 
-    /// Text of ours whose commands ask the daemon that this one was to ask.
+    /// A text of ours, with the options that name the daemon added to its commands.
     pub(super) fn addressed(&self, text: &str) -> String {
         advice::addressed(text, &self.options)
     }

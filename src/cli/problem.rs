@@ -31,7 +31,7 @@ pub(super) struct Problem {
     pub(super) message: Option<String>,
     /// What to do next.
     pub(super) hint: Option<String>,
-    /// The conversations of which one was meant.
+    /// The conversations that the name matches.
     pub(super) candidates: Vec<Conversation>,
     cause: Cause,
 }

@@ -160,7 +160,7 @@ async fn one_of(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
     }
     let count = problem.candidates.len();
     let problem = problem.message(format!("{word:?} matches {count} conversations"));
-    // Of ids more characters help.
+    // For ids, more characters help.
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
         false => problem.hint("name it by its id"),

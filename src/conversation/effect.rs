@@ -292,7 +292,7 @@ impl Ledger {
         }
     }
 
-    /// The one of sessions that the conversation has from now on.
+    /// A ledger that adds these sessions to the conversation.
     #[must_use]
     pub fn of_links(lineage: Vec<LineageEntry>, events: Vec<Event>) -> Self {
         Self {

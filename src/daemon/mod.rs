@@ -76,7 +76,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Starts the daemon in a process of its own, which nobody is the parent of once this one has ended.
+/// Starts the daemon in a process of its own, which has no parent once this one has ended.
 fn start_detached(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let started = std::env::current_exe()
         .and_then(|program| Command::new(program).arg(ARGUMENT).args(arguments).spawn());

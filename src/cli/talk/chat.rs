@@ -505,7 +505,7 @@ impl Room {
     }
 }
 
-/// Reports what came of a line, unless the user leaves the chat.
+/// Reports the outcome of a line, unless the user leaves the chat.
 fn report(output: &mut Output, done: Done) -> Done {
     match done {
         Err(Stop::NotWaiting) => Ok(output.aside("stopped waiting; the daemon may still finish it")?),

@@ -273,7 +273,7 @@ impl<'a> Talk<'a> {
         let (mut deaths, mut cut) = (0, None);
         self.after = match &start {
             Start::Since(event) => Some(event.clone()),
-            // What happened between two turns is nobody's answer.
+            // Events between two turns answer no prompt.
             _ => None,
         };
         loop {
