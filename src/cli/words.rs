@@ -297,7 +297,7 @@ pub(super) fn left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&UpstreamId> {
 }
 
 /// The change that the last entry has undone: the first one since its session was the head.
-pub(super) fn undone_change(entries: &[LineageEntry]) -> &'static str {
+pub(super) fn undone_change(entries: &[LineageEntry], in_chat: bool) -> &'static str {
     let since = entries.split_last().and_then(|(undone, before)| {
         // As the head: sessions before it are updated and moved too, and a reset names the session that it left.
         let is_it = |entry: &LineageEntry| {
@@ -309,6 +309,8 @@ pub(super) fn undone_change(entries: &[LineageEntry]) -> &'static str {
     let reasons = since.into_iter().flatten().map(|entry| entry.reason);
     let mut changes = reasons.filter_map(|reason| match reason {
         LineageReason::Edited => Some("edit"),
+        // By the name of its command.
+        LineageReason::Forked if in_chat => Some("rewind"),
         LineageReason::Forked => Some("in-place fork"),
         LineageReason::Reset => Some("reset"),
         _ => None,

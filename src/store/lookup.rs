@@ -391,6 +391,12 @@ fn one_match(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolv
             None => Ok(Resolved { id: only.id, by }),
         },
         several => {
+            let deleted = several.iter().map(|header| Some((header.deleted_at?, header.id)));
+            if let Some(deleted) = deleted.collect::<Option<Vec<_>>>()
+                && let Some((at, id)) = deleted.into_iter().max()
+            {
+                return Err(Lookup::Deleted { id, at });
+            }
             let candidates = several.iter().take(CANDIDATES_LIMIT).map(|header| header.id);
             Err(Lookup::Ambiguous {
                 candidates: candidates.collect(),

@@ -224,3 +224,63 @@ fn a_refused_call_ends_with_the_command_that_was_meant() {
     assert_eq!(home.said_pasted(&hinted(&["edit", &id], 1)), "echo: Hello");
     assert!(!home.said(&["history", &id]).contains("first"));
 }
+
+/// A conversation whose first turn got no answer is named by its prompt, and `show` says how to continue it.
+#[test]
+fn a_first_turn_without_an_answer_names_the_conversation() {
+    let home = Home::new();
+    let limited = home.run(&["send", "--new", "Count the herons [[limit 5400]]"]);
+    assert_eq!(limited.status.code(), Some(7), "{limited:?}");
+    assert!(home.said(&["ls"]).contains("Count the herons"));
+    let shown = home.printed(&["show", "herons"], 0);
+    home.said_pasted(commands(&shown)[0]);
+    assert!(home.shown("herons")["continuation"].is_object());
+    home.printed(&["show", "herons"], 0);
+}
+
+#[test]
+fn a_file_in_place_of_a_folder_and_a_folder_that_is_gone_are_told_apart() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "hello"]);
+    fs::write(home.path().join("notes.txt"), "").unwrap();
+    for call in [
+        &["fork", &id, "--cwd", "notes.txt"][..],
+        &["new", "--cwd", "notes.txt"],
+        &["mv", &id, "notes.txt"],
+    ] {
+        let refused = home.printed(call, 1);
+        assert!(refused.contains("the one of this file"), "{refused}");
+    }
+    let (old, new) = (home.path().join("old"), home.path().join("new"));
+    fs::create_dir_all(&old).unwrap();
+    fs::create_dir_all(&new).unwrap();
+    let (old, new) = (old.to_str().unwrap(), new.to_str().unwrap());
+    home.said(&["mv", &id, old]);
+    home.said(&["mv", &id, new]);
+    fs::remove_dir(old).unwrap();
+    let refused = home.printed(&["undo", &id], 1);
+    assert_eq!(refused.matches("mkdir -p ").count(), 1, "{refused}");
+}
+
+#[test]
+fn a_value_that_begins_with_a_dash_is_written_behind_an_equals_sign() {
+    let home = Home::new();
+    let refused = home.printed(&["new", "--title", "-grey heron"], 2);
+    assert!(refused.contains("--title='-grey heron'"), "{refused}");
+    let id = home.said(&["new", "--title=-grey heron"]);
+    assert_eq!(home.shown(&id)["title"], "-grey heron");
+    let refused = home.printed(&["checkpoints", &id, "--at", "2"], 2);
+    assert!(!refused.contains("as a value"), "{refused}");
+}
+
+#[test]
+fn an_edit_while_a_turn_runs_names_the_command_that_cancels_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "hello"]);
+    let asked = home.run(&["send", &id, "[[ask Really?]]", "--on-question", "leave"]);
+    assert_eq!(asked.status.code(), Some(8), "{asked:?}");
+    let refused = home.printed(&["edit", &id, "--at", "1", "other"], 5);
+    assert!(refused.contains("sessionctl cancel "), "{refused}");
+}

@@ -48,6 +48,25 @@ fn what_was_deleted_is_adopted_by_the_command_that_is_printed() {
     printed(&home, &["rm", &id], "before the first prompt");
 }
 
+/// The transcripts that a reset left are named, and so is how to come back to them.
+#[test]
+fn what_was_deleted_after_a_reset_is_adopted_too() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Blue heron"]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["reset", &id]);
+    let deleted = printed(&home, &["rm", &id], "after a reset");
+    let adopted = home.said_pasted(commands(&deleted)[0]);
+    let recalled = home.said(&["send", &adopted, "[[recall]]"]);
+    assert!(recalled.contains("\"one\""), "{recalled}");
+
+    // Two deleted conversations had this session: the one that was deleted last is named.
+    let session = home.shown(&adopted)["head"].as_str().unwrap().to_owned();
+    home.said(&["rm", &adopted]);
+    let gone = home.printed(&["show", &session], 4);
+    assert!(gone.contains(&adopted), "{gone}");
+}
+
 /// A fork has the history of its source before its first prompt, in a transcript of its own if the agent has written one.
 #[test]
 fn a_fork_that_was_never_prompted_comes_back_as_far_as_it_can() {

@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 
 use super::make::is_installed;
 use super::past::note_backups;
-use super::{Context, missing_folder, real_folder};
+use super::{Context, real_folder, unusable_folder};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -102,7 +102,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
         Err(problem) => {
-            return Err(missing_folder(not_found(problem, id.as_str()), cwd.as_deref()));
+            return Err(unusable_folder(not_found(problem, id.as_str()), cwd.as_deref()));
         }
     };
     select::use_here(&daemon, answer.conversation.id).await;

@@ -11,7 +11,7 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, MissingValue};
 
 use super::past::{note_backups, warn_incomplete};
-use super::{Context, absolute, make_folder, missing_folder, real_folder, this_folder, wire_words};
+use super::{Context, absolute, make_folder, real_folder, this_folder, unusable_folder, wire_words};
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{Outcome, Problem};
@@ -229,7 +229,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             let as_new = import_again(path, folder, true, trusts);
             return problem.hint(format!("import it under new ids: {as_new}"));
         }
-        let problem = missing_folder(problem, folder);
+        let problem = unusable_folder(problem, folder);
         let hint = "create a bundle on the machine that has the conversation: sessionctl export .";
         problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;

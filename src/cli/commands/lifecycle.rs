@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
-use bridge_protocol::link::Link;
+use bridge_protocol::link::{LineageReason, Link};
 use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::transcript::Transcript;
+use bridge_protocol::{ConversationId, ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
-use super::Context;
+use super::{Context, look};
 use crate::cli::advice::Call;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
@@ -90,7 +90,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
 }
 
 /// The same refusal to end a session; if its turn runs, with the command that ends that.
-fn not_ended(problem: Problem, conversation: &Conversation) -> Problem {
+pub(in crate::cli) fn not_ended(problem: Problem, conversation: &Conversation) -> Problem {
     if !is_running(conversation.state) {
         return problem;
     }
@@ -106,6 +106,10 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
+    let left = match links.is_empty() && !context.output.json {
+        true => left_by_reset(context, &daemon, conversation.id).await,
+        false => None,
+    };
     let name = words::named(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
@@ -125,7 +129,10 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
         true => format!("Deleted {name}."),
         false => {
-            let way_back = way_back(&daemon, &conversation, &links).await;
+            let way_back = match &left {
+                Some(left) => adopting(left),
+                None => way_back(&daemon, &conversation, &links).await,
+            };
             format!("Deleted {name}{}", context.output.addressed(&way_back))
         }
     };
@@ -152,10 +159,7 @@ pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversatio
     for link in links.iter().rev() {
         // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
         if link.written || link.carried_turns > 0 && has_transcript(daemon, link).await {
-            return format!(
-                "; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
-                shell_word(link.upstream_id.as_str())
-            );
+            return adopting(&link.upstream_id);
         }
     }
     let Some(parent) = &conversation.parent else {
@@ -171,6 +175,23 @@ pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversatio
         "; it had no transcript yet. Fork again: sessionctl fork {}{at}",
         words::short_id(parent.conversation_id)
     )
+}
+
+fn adopting(session: &UpstreamId) -> String {
+    format!(
+        "; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
+        shell_word(session.as_str())
+    )
+}
+
+/// The session that the last reset left.
+async fn left_by_reset(context: &mut Context<'_>, daemon: &Daemon, id: ConversationId) -> Option<UpstreamId> {
+    let entries = look::entries(context, daemon, id).await.unwrap_or_default();
+    let mut resets = entries
+        .into_iter()
+        .rev()
+        .filter(|entry| entry.reason == LineageReason::Reset);
+    resets.next().map(|entry| entry.upstream_id)
 }
 
 /// Whether the agent has a transcript of a session. False also if the daemon cannot list the transcripts.

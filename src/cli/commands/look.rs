@@ -1,10 +1,11 @@
 //! What there is, in detail: `show`, `chain`, `lineage`, `tree`, `agents`, `status`.
 
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, method};
 
 use super::{Context, PAGE, has_real_agent, pages, turns};
+use crate::cli::advice::Call;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::reported;
@@ -35,6 +36,18 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
     let parent = parent(&daemon, &conversation).await;
     show_facts(context, &conversation, parent)?;
     let look = context.output.look;
+    let continuing = match conversation.state {
+        ConversationState::Limited if conversation.continuation.is_none() => Some("--at-reset"),
+        ConversationState::Interrupted => Some(""),
+        _ => None,
+    };
+    if let Some(options) = continuing.filter(|_| !context.output.json) {
+        let command = context
+            .output
+            .advice(conversation.id)
+            .command(Call::Continue(options));
+        context.output.aside(&format!("Continue with: {command}"))?;
+    }
     if conversation.interrupts.is_empty() || context.output.json {
         return Ok(Exit::Done);
     }

@@ -7,7 +7,7 @@ use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
 use super::set::offer;
-use super::{Context, missing_folder, real_folder, this_folder, wire_words};
+use super::{Context, real_folder, this_folder, unusable_folder, wire_words};
 use crate::cli::advice::Call;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
@@ -111,7 +111,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
     let answer = match context.ask(&daemon, new.clone()).await {
         Ok(answer) => answer,
         Err(problem) => {
-            let problem = missing_folder(problem, Some(&folder));
+            let problem = unusable_folder(problem, Some(&folder));
             return Err(not_made(&daemon, problem, &new).await);
         }
     };
@@ -233,7 +233,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
     };
     let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
     let answer = answer.map_err(|problem| match options.cwd.as_deref() {
-        named @ Some(_) => missing_folder(problem, named),
+        named @ Some(_) => unusable_folder(problem, named),
         None => {
             let hint = format!("branch into this folder: sessionctl fork {id} --cwd .");
             let problem = problem.hint_if(ErrorKind::InvalidCwd, hint);

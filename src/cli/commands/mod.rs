@@ -68,10 +68,13 @@ impl Context<'_> {
         if let Some(config) = &self.reach.launch.config
             && daemon.has_other_config(config)
         {
-            self.output.advise(&format!(
-                "the running daemon has another configuration file: {} is not used (to restart it: sessionctl stop)",
-                config.display()
-            ))?;
+            let file = config.display();
+            self.output.advise(&match config.exists() {
+                true => format!(
+                    "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
+                ),
+                false => format!("there is no configuration file {file}; the running daemon has another one"),
+            })?;
         }
         Ok(daemon)
     }
@@ -237,12 +240,23 @@ pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// Adds the command that creates the folder, if it was refused and is missing.
-fn missing_folder(problem: Problem, folder: Option<&str>) -> Problem {
-    match folder.map(Path::new).filter(|folder| !folder.exists()) {
-        Some(folder) => problem.hint_if(ErrorKind::InvalidCwd, make_folder(folder)),
-        None => problem,
-    }
+/// Adds what to do about a folder that was refused: create it, or name one if it is a file.
+pub(in crate::cli) fn unusable_folder(problem: Problem, folder: Option<&str>) -> Problem {
+    let Some(folder) = folder.map(Path::new) else {
+        return problem;
+    };
+    let hint = match folder.metadata() {
+        Err(_) if !folder.exists() => make_folder(folder),
+        Ok(found) if !found.is_dir() => {
+            let parent = folder.parent().unwrap_or(folder).to_string_lossy();
+            format!(
+                "name a folder, such as the one of this file: {}",
+                shell_word(&parent)
+            )
+        }
+        _ => return problem,
+    };
+    problem.hint_if(ErrorKind::InvalidCwd, hint)
 }
 
 fn make_folder(folder: &Path) -> String {

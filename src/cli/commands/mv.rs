@@ -7,7 +7,7 @@ use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
-use super::{Context, absolute, missing_folder, real_folder, this_folder};
+use super::{Context, absolute, real_folder, this_folder, unusable_folder};
 use crate::cli::advice::Call;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
@@ -90,7 +90,10 @@ async fn conversation(
         let old = shell_word(&format!("./{}", what.unwrap_or_default()));
         let new = shell_word(folder);
         let hint = format!("to move a folder, write it with a slash: sessionctl mv {old} {new}");
-        problem.hint_if(ErrorKind::NotFound, hint)
+        match what {
+            Some(HERE) => problem,
+            _ => problem.hint_if(ErrorKind::NotFound, hint),
+        }
     })?;
     let call = method::Move {
         cwd: folder.to_owned(),
@@ -124,7 +127,7 @@ async fn conversation(
 /// With what to do where the new folder cannot be used.
 fn no_folder(problem: Problem, folder: &str) -> Problem {
     let hint = "name an existing folder to move to: sessionctl help mv";
-    missing_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
+    unusable_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
 }
 
 async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> Outcome<Exit> {
@@ -151,7 +154,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
     if dry_run {
         plan(context, &answer.plan)?;
     } else {
-        moved(context, &answer.plan, answer.moved)?;
+        moved(context, &answer.plan, answer.moved, "")?;
         note_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
@@ -178,7 +181,7 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
         let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
         problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;
-    moved(context, &answer.plan, answer.moved)?;
+    moved(context, &answer.plan, answer.moved, " back")?;
     notes(context, &answer.kept, &answer.left_out)
 }
 
@@ -239,11 +242,13 @@ async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversati
         .note(&format!("In this folder, . now means {means}"))
 }
 
-fn moved(context: &mut Context<'_>, plan: &[PlannedMove], files: u64) -> Outcome {
+fn moved(context: &mut Context<'_>, plan: &[PlannedMove], files: u64, back: &str) -> Outcome {
     let conversations = plan.iter().filter(|planned| planned.kind == MovedKind::Metadata);
     let conversations = words::count(conversations.count() as u64, "conversation", "conversations");
     let files = words::count(files, "file", "files");
-    context.output.line(&format!("Moved {conversations} and {files}"))
+    context
+        .output
+        .line(&format!("Moved {conversations} and {files}{back}"))
 }
 
 fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {

@@ -123,7 +123,7 @@ async fn ask(
     }
     talk.asked_first = Some(interrupt.id);
     let ended = talk.follow(Start::Running).await?;
-    finish(&talk, ended.as_ref())
+    finish(&mut talk, ended.as_ref())
 }
 
 /// Shows a person at a terminal what they answer. False if they would allow what is too long to be shown here: they are asked, so

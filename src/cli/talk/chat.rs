@@ -256,7 +256,7 @@ impl Room {
         if replaced(&mut talk)? {
             self.written = None;
         }
-        finish(&talk, ended.as_ref())?;
+        finish(&mut talk, ended.as_ref())?;
         Ok(())
     }
 

@@ -100,7 +100,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
         let ended = talk.follow(Start::Continue(call)).await;
         let ended = ended.map_err(|problem| refused(talk.screen.output, problem, &conversation))?;
-        return finish(&talk, ended.as_ref());
+        return finish(&mut talk, ended.as_ref());
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =

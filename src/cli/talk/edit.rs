@@ -15,8 +15,9 @@ use super::files;
 use super::send::{finish, not_edited};
 use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
+use crate::cli::commands::lifecycle::not_ended;
 use crate::cli::commands::make::FIDELITIES;
-use crate::cli::commands::{Context, look, turns, wire_words};
+use crate::cli::commands::{Context, look, turns, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
@@ -66,10 +67,11 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         false => {
             let text = files::text_of(&options.text)?;
             if text.trim().is_empty() {
-                return Err(Problem::new(Exit::Usage, "the new prompt is empty").hint(format!(
-                    "give some text or - for standard input, or edit the old prompt: sessionctl edit {id} --at {}",
-                    shell_word(named.unwrap_or("-1"))
-                )));
+                let turn = shell_word(named.unwrap_or("-1"));
+                let hint = format!(
+                    "give its text, or - for standard input: sessionctl edit {id} --at {turn} 'Hello'"
+                );
+                return Err(Problem::new(Exit::Usage, "the new prompt is empty").hint(hint));
             }
             PromptContent::text(&text)
         }
@@ -95,7 +97,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
     {
         Ok(ended) => {
             is_taken = replaced(&mut talk)?;
-            finish(&talk, ended.as_ref())
+            finish(&mut talk, ended.as_ref())
         }
         Err(problem) => Err(problem),
     };
@@ -170,6 +172,19 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         }
     };
     let answer = context.ask(&daemon, method::Undo::of(conversation.id)).await;
+    let answer = match answer {
+        Err(problem) if problem.kind() == Some(ErrorKind::InvalidCwd) => {
+            let log = look::entries(context, &daemon, conversation.id)
+                .await
+                .unwrap_or_default();
+            let mut folders = log.iter().rev().map(|entry| entry.cwd.as_str());
+            return Err(unusable_folder(
+                problem,
+                folders.find(|folder| *folder != conversation.cwd),
+            ));
+        }
+        answer => answer,
+    };
     let answer = answer.map_err(|problem| {
         let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
         let problem = problem.hint_if(ErrorKind::NotResumable, hint);
@@ -196,7 +211,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
                 true => "last change",
                 false => {
                     let log = look::entries(context, &daemon, conversation.id).await;
-                    words::undone_change(&log.unwrap_or_default())
+                    words::undone_change(&log.unwrap_or_default(), context.output.in_chat)
                 }
             };
             format!("Undid the {change}{turns}. The conversation continues in session {head}.")
@@ -282,7 +297,7 @@ pub(in crate::cli) fn not_branched(
              lineage {}",
             advice.conversation
         )),
-        _ => problem,
+        _ => not_ended(problem, conversation),
     }
 }
 

@@ -53,8 +53,9 @@ pub(super) fn edited(text: &str, other: &str) -> Outcome<Written> {
     });
     let Some(editor) = editor else {
         return Err(
-            Problem::new(Exit::Usage, "the new prompt is missing, and no editor is named")
-                .hint("give the prompt on the command line, - for standard input, or set EDITOR"),
+            Problem::new(Exit::Usage, "the new prompt is missing, and no editor is named").hint(format!(
+                "give the prompt: {other}; - reads it from standard input, and EDITOR names an editor"
+            )),
         );
     };
     let failed = |what: &str, error: io::Error| Problem::new(Exit::Failed, format!("{what}: {error}"));

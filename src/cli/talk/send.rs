@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{OnBusy, OnLimit};
-use bridge_protocol::turn::TurnResult;
+use bridge_protocol::turn::{StopReason, TurnResult};
 use clap::{Args, ValueHint};
 
 use super::files;
@@ -14,7 +14,7 @@ use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::Context;
 use crate::cli::commands::make::new_here;
 use crate::cli::exit::Exit;
-use crate::cli::output::{DIM, Look, cut, one_line};
+use crate::cli::output::{ATTENTION, DIM, Look, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, HERE, Target, is_id};
 use crate::cli::words;
@@ -146,7 +146,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         }
         _ => problem,
     });
-    finish(&talk, ended?.as_ref())
+    finish(&mut talk, ended?.as_ref())
 }
 
 /// Whether the first word after `--new` names a conversation: `.`, or an id that only a conversation has.
@@ -272,11 +272,21 @@ fn as_prompt(conversation: &str, prompt: &str) -> String {
 }
 
 /// The exit of a command that followed one turn.
-pub(super) fn finish(talk: &Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit> {
+pub(super) fn finish(talk: &mut Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit> {
     let Some(turn) = turn else {
         return Ok(Exit::Done);
     };
     match talk.problem_of(turn) {
+        // Somebody wanted it.
+        Some(Problem {
+            exit,
+            message: Some(message),
+            hint: None,
+            ..
+        }) if turn.stop_reason == StopReason::Cancelled && !talk.screen.output.json => {
+            talk.screen.styled(ATTENTION, &message)?;
+            Ok(exit)
+        }
         Some(problem) if !talk.screen.output.json => Err(problem),
         _ => Ok(Exit::of_turn(turn)),
     }

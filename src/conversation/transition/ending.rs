@@ -12,8 +12,10 @@ use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::ConversationError;
+use crate::conversation::naming::shortened_title;
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
+use crate::transcript::summary::title_of;
 
 impl<R> Model<R> {
     /// The agent's result ends the turn, unless it holds a failure.
@@ -159,6 +161,11 @@ impl<R> Model<R> {
         });
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
+        // Agents name a session by its first answer.
+        if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
+            self.record.title =
+                title_of(&turn.asked.prompt.to_text()).map_or_else(String::new, shortened_title);
+        }
         let result = TurnResult {
             turn_id: turn.asked.turn_id.clone(),
             stop_reason,
