@@ -7,14 +7,14 @@ use std::sync::Arc;
 use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, time};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::Reply;
-use super::prompting::{answer, cancelled};
+use super::prompting::{answer, cancelled, in_order};
 use super::session::Session;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
@@ -113,10 +113,10 @@ impl Connection {
         id: ConversationId,
         name: &str,
         rest: &str,
-        (arrival, order): (u64, MutexGuard<'_, ()>),
+        (edited, order): (TurnId, MutexGuard<'_, ()>),
     ) -> Reply {
         let words = match name {
-            "edit" => match self.edit(session, id, rest, (arrival, order)).await {
+            "edit" => match self.edit(session, id, rest, (edited, order)).await {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
             },
@@ -149,7 +149,7 @@ impl Connection {
         session: &Arc<Session>,
         id: ConversationId,
         rest: &str,
-        (arrival, order): (u64, MutexGuard<'_, ()>),
+        (edited, order): (TurnId, MutexGuard<'_, ()>),
     ) -> Result<Reply, BridgeError> {
         let usage = || {
             BridgeError::new(
@@ -164,13 +164,13 @@ impl Connection {
             .ok_or_else(usage)?;
         let edit = Edit {
             at: self.turn(id, turn).await?.to_string(),
-            prompt: prompt.clone(),
+            prompt,
             ..Edit::of(id)
         };
-        if session.was_cancelled(arrival) {
+        if session.is_cancelled(&edited) {
             return Ok(cancelled());
         }
-        let edited = self.turn_of(session, prompt, edit, order).await?;
+        let edited = in_order(self.bridge.edit(edited, edit), order).await?;
         Ok(answer(session, &edited.turn))
     }
 

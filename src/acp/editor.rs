@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::method::{Handle, ListAgents, Respond};
 use bridge_protocol::{
-    AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, UpstreamId, method,
+    AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, OptionFuture};
@@ -63,8 +63,8 @@ impl Service for Face {
 /// A connected editor.
 pub struct Editor {
     connection: Arc<Connection>,
-    /// How the requests that are not answered yet are cancelled, by the bytes of their ids.
-    requests: Arc<Mutex<HashMap<String, Cancel>>>,
+    /// The ids of the requests that are not answered yet, and how they are cancelled. By turns, because an editor may use an id again.
+    requests: Arc<Mutex<HashMap<TurnId, (String, Cancel)>>>,
     running: FuturesUnordered<BoxFuture<'static, ()>>,
     /// While set, no further line is read: an error has no room among what the editor has not read yet.
     gate: Option<BoxFuture<'static, ()>>,
@@ -81,9 +81,10 @@ pub(super) struct Connection {
 }
 
 /// How a request is cancelled.
+#[derive(Clone)]
 enum Cancel {
     /// A prompt, with its turn: its answer says so.
-    Turn(Arc<Session>),
+    Turn(Arc<Session>, TurnId),
     /// Any other: nobody waits for its result any more.
     Request(CancellationToken),
 }
@@ -214,25 +215,27 @@ impl Editor {
                 return;
             }
         };
+        // Only a prompt has one.
+        let turn = TurnId::mint();
         let cancel = match &session {
-            Some(session) if method == "session/prompt" => Cancel::Turn(Arc::clone(session)),
+            Some(session) if method == "session/prompt" => {
+                session.prompt_arrives(turn.clone());
+                Cancel::Turn(Arc::clone(session), turn.clone())
+            }
             _ => Cancel::Request(stop.clone()),
         };
-        lock(&self.requests).insert(id.to_owned(), cancel);
+        lock(&self.requests).insert(turn.clone(), (id.to_owned(), cancel));
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
         let opens = matches!(method, "session/load" | "session/resume");
         let connection = Arc::clone(&self.connection);
-        let arrived = session
-            .as_ref()
-            .map(|session| (Arc::clone(session), session.request_arrives()));
         let (method, params) = (method.to_owned(), params.to_owned());
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = connection.carry_out(&method, &params, arrived) => done,
+                done = connection.carry_out(&method, &params, session.clone(), &turn) => done,
                 () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
             };
-            lock(&requests).remove(&id);
+            lock(&requests).remove(&turn);
             let Done { reply, opened } = done;
             if let (Some(session), true, None) = (&session, opens, &opened) {
                 // It failed or was cancelled half-way: the next request about the session opens it anew.
@@ -247,6 +250,7 @@ impl Editor {
                 session.release().await;
             }
             if let Some(session) = session {
+                session.prompt_answered(&turn);
                 connection.forget_closed(&session);
             }
         };
@@ -261,7 +265,7 @@ impl Editor {
                 };
                 let session = lock(&self.connection.sessions).get(&session_id).cloned();
                 if let Some(session) = session {
-                    self.cancel_turn(session);
+                    self.cancel(session, None);
                 }
             }
             "$/cancel_request" => {
@@ -274,12 +278,17 @@ impl Editor {
                 let Ok(Params { request_id }) = serde_json::from_str(params) else {
                     return;
                 };
-                let cancel = lock(&self.requests).remove(request_id.get());
-                match cancel {
-                    Some(Cancel::Turn(session)) => self.cancel_turn(session),
-                    Some(Cancel::Request(stop)) => stop.cancel(),
-                    // It was answered already.
-                    None => {}
+                // None if it was answered already.
+                let cancelled: Vec<Cancel> = lock(&self.requests)
+                    .values()
+                    .filter(|(id, _)| id == request_id.get())
+                    .map(|(_, cancel)| cancel.clone())
+                    .collect();
+                for cancel in cancelled {
+                    match cancel {
+                        Cancel::Turn(session, turn) => self.cancel(session, Some(turn)),
+                        Cancel::Request(stop) => stop.cancel(),
+                    }
                 }
             }
             "_sessiond/agent" => {
@@ -296,9 +305,9 @@ impl Editor {
         }
     }
 
-    fn cancel_turn(&mut self, session: Arc<Session>) {
+    fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>) {
         let connection = Arc::clone(&self.connection);
-        self.begin(async move { connection.cancel(&session).await }.boxed());
+        self.begin(async move { connection.cancel(&session, only.as_ref()).await }.boxed());
     }
 }
 
@@ -337,8 +346,14 @@ impl Connection {
     }
 
     /// Carries out a request. Nothing happens before the first poll.
-    async fn carry_out(&self, method: &str, params: &str, session: Option<(Arc<Session>, u64)>) -> Done {
-        let Some((session, arrival)) = session else {
+    async fn carry_out(
+        &self,
+        method: &str,
+        params: &str,
+        session: Option<Arc<Session>>,
+        turn: &TurnId,
+    ) -> Done {
+        let Some(session) = session else {
             return match method {
                 "initialize" => self.initialize(params).await.into(),
                 "authenticate" => self.authenticate(params).await.into(),
@@ -351,7 +366,7 @@ impl Connection {
             "session/load" => done(self.load(session, params).await),
             "session/resume" => done(self.resume(session, params).await),
             "session/fork" => done(self.fork(session, params).await),
-            "session/prompt" => self.prompt(&session, arrival, params).await.into(),
+            "session/prompt" => self.prompt(&session, turn.clone(), params).await.into(),
             "session/close" => self.close(&session).await.into(),
             "session/delete" => self.delete(&session).await.into(),
             "session/set_mode" => self.set_mode(&session, params).await.into(),

@@ -273,11 +273,11 @@ impl Connection {
         })
     }
 
-    /// Detaches the editor. Its running turn is cancelled, as the protocol says; the conversation lives on.
+    /// Detaches the editor. The turns of its prompts are cancelled, as the protocol says; the conversation lives on.
     pub(super) async fn close(&self, session: &Session) -> Reply {
         let _order = session.order.lock().await;
-        if let (Some(id), true) = (session.conversation(), session.is_prompting()) {
-            self.cancel_all(id.into()).await?;
+        if let Some(id) = session.conversation() {
+            self.cancel_turns(id, session.turns()).await?;
         }
         session.detach();
         Ok("{}".to_owned())
@@ -299,20 +299,15 @@ impl Connection {
     }
 
     async fn delete_conversation(&self, id: ConversationRef) -> Result<(), Failure> {
-        self.cancel_all(id.clone()).await?;
-        match self.call(Delete::of(id)).await.map_err(Failure::from) {
-            Err(failure) if !failure.is_not_found() => Err(failure),
-            _ => Ok(()),
-        }
-    }
-
-    /// Cancels the running turn and those that wait. Answered when they have ended.
-    async fn cancel_all(&self, id: ConversationRef) -> Result<(), Failure> {
         let cancel = Cancel {
             queued: true,
-            ..Cancel::of(id)
+            ..Cancel::of(id.clone())
         };
-        match self.call(cancel).await.map_err(Failure::from) {
+        let deleted = async {
+            self.call(cancel).await?;
+            self.call(Delete::of(id)).await
+        };
+        match deleted.await.map_err(Failure::from) {
             Err(failure) if !failure.is_not_found() => Err(failure),
             _ => Ok(()),
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bridge_protocol::conversation::OnBusy;
-use bridge_protocol::method::{Cancel, Handle, Method, Prompt};
+use bridge_protocol::method::{Cancel, Prompt};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use bridge_protocol::{BridgeError, ErrorKind, time};
+use bridge_protocol::{BridgeError, ConversationId, ErrorKind, TurnId, time};
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
@@ -17,7 +18,6 @@ use tokio::sync::MutexGuard;
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
-use crate::bridge::Bridge;
 
 #[derive(Deserialize)]
 struct Params {
@@ -25,64 +25,66 @@ struct Params {
 }
 
 impl Connection {
-    /// Sends a prompt; one that comes while a turn runs waits for its end. `arrival` is from [`Session::request_arrives`].
-    pub(super) async fn prompt(&self, session: &Arc<Session>, arrival: u64, params: &str) -> Reply {
+    /// Sends a prompt, which is to have this turn; one that comes while a turn runs waits for its end.
+    pub(super) async fn prompt(&self, session: &Arc<Session>, turn: TurnId, params: &str) -> Reply {
         let order = session.order.lock().await;
         let Params { prompt } = message::read(params)?;
         let id = self.attached(session).await?;
         session.release().await;
-        if session.was_cancelled(arrival) {
+        if session.is_cancelled(&turn) {
             return cancelled();
         }
         if let Some((name, rest)) = session.command_in(&prompt) {
-            return self.command(session, id, name, &rest, (arrival, order)).await;
+            return self.command(session, id, name, &rest, (turn, order)).await;
         }
         let call = Prompt {
-            prompt: prompt.clone(),
+            prompt,
             on_busy: OnBusy::Queue,
             ..Prompt::of(id)
         };
-        match self.turn_of(session, prompt, call, order).await {
+        match in_order(self.bridge.prompt(turn, call), order).await {
             Ok(turn) => answer(session, &turn),
             Err(error) => refused(session, error),
         }
     }
 
-    /// Makes a call that has a turn. It is in the conversation's mailbox after the first poll, and what comes next about the session
-    /// behind it.
-    pub(super) async fn turn_of<M: Method>(
-        &self,
-        session: &Session,
-        prompt: PromptContent,
-        call: M,
-        order: MutexGuard<'_, ()>,
-    ) -> Result<M::Answer, BridgeError>
-    where
-        Bridge: Handle<M>,
-    {
-        let number = session.prompt_begins(prompt);
-        let mut turn = pin!(self.call(call));
-        let first = futures_util::poll!(&mut turn);
-        drop(order);
-        let ended = match first {
-            Poll::Ready(ended) => ended,
-            Poll::Pending => turn.await,
-        };
-        session.prompt_ended(number);
-        ended
-    }
-
-    /// Cancels the session's turns, the waiting ones too, and the prompts that have not become turns. It waits for no other request.
-    pub(super) async fn cancel(&self, session: &Session) {
-        session.cancel_arrived();
+    /// Cancels the prompt of this turn, or all of the editor's and the turn that it sees run. It waits for no other request.
+    pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>) {
+        let turns = session.cancel(only);
         let Some(id) = session.conversation() else { return };
-        let cancel = Cancel {
-            queued: true,
-            ..Cancel::of(id)
-        };
-        if let Err(error) = self.call(cancel).await {
+        if let Err(error) = self.cancel_turns(id, turns).await {
             tracing::debug!(%error, conversation = %id, "an editor's turn could not be cancelled");
         }
+    }
+
+    /// Cancels these turns. Answered when they have ended.
+    pub(super) async fn cancel_turns(
+        &self,
+        id: ConversationId,
+        turns: Vec<TurnId>,
+    ) -> Result<(), BridgeError> {
+        let cancels = turns.into_iter().map(|turn| {
+            self.call(Cancel {
+                turn_id: Some(turn),
+                ..Cancel::of(id)
+            })
+        });
+        join_all(cancels)
+            .await
+            .into_iter()
+            .try_for_each(|cancelled| cancelled.map(drop))
+    }
+}
+
+/// Waits for a call to end. It is in the conversation's mailbox after the first poll, and what comes next about the session
+/// behind it.
+pub(super) async fn in_order<T>(call: impl Future<Output = T>, order: MutexGuard<'_, ()>) -> T {
+    let mut call = pin!(call);
+    let first = futures_util::poll!(&mut call);
+    drop(order);
+    match first {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => call.await,
     }
 }
 

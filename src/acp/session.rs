@@ -4,8 +4,7 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
@@ -13,7 +12,7 @@ use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
-use bridge_protocol::{BridgeError, ConversationId, ErrorKind, InterruptId};
+use bridge_protocol::{BridgeError, ConversationId, ErrorKind, InterruptId, TurnId};
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,9 +34,6 @@ pub(super) struct Session {
     pub(super) order: Arc<tokio::sync::Mutex<()>>,
     /// Notified when the agent has reported its commands.
     pub(super) commands_reported: Notify,
-    /// How many requests have arrived, and the last of them before the last cancellation.
-    arrived: AtomicU64,
-    cancelled: AtomicU64,
     /// The beginning of each update, encoded once.
     head: String,
     peer: Arc<Peer>,
@@ -53,11 +49,10 @@ struct State {
     held: Option<VecDeque<String>>,
     /// Whether messages are held only after a cancelled prompt, until the next turn.
     holds_after_cancel: bool,
-    /// The editor's prompts whose turns have not begun, by numbers that count up.
-    prompts: BTreeMap<u64, PromptContent>,
-    last_prompt: u64,
-    /// Whether the running turn is one of the editor's.
-    runs_own_turn: bool,
+    /// The turns of the editor's prompts that are not answered, in the order of arrival, and whether they were cancelled.
+    turns: Vec<(TurnId, bool)>,
+    /// The turn that the editor sees run, whoever sent its prompt.
+    running: Option<TurnId>,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
@@ -80,8 +75,6 @@ impl Session {
             name: name.to_owned(),
             order: Arc::default(),
             commands_reported: Notify::new(),
-            arrived: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
@@ -154,7 +147,7 @@ impl Session {
         }
         *state = State {
             subscription: state.subscription + 1,
-            last_prompt: state.last_prompt,
+            turns: std::mem::take(&mut state.turns),
             ..State::default()
         };
     }
@@ -264,40 +257,42 @@ impl Session {
         wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
     }
 
-    /// Counts a request that has arrived, before anything of it is done.
-    pub(super) fn request_arrives(&self) -> u64 {
-        self.arrived.fetch_add(1, Ordering::Relaxed) + 1
+    /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
+    pub(super) fn prompt_arrives(&self, turn: TurnId) {
+        self.lock().turns.push((turn, false));
     }
 
-    /// Cancels the prompts that have arrived.
-    pub(super) fn cancel_arrived(&self) {
-        let arrived = self.arrived.load(Ordering::Relaxed);
-        self.cancelled.store(arrived, Ordering::Relaxed);
+    /// The prompt of this turn is answered.
+    pub(super) fn prompt_answered(&self, turn: &TurnId) {
+        self.lock().turns.retain(|(own, _)| own != turn);
     }
 
-    /// Whether a prompt was cancelled before it became a turn.
-    pub(super) fn was_cancelled(&self, arrival: u64) -> bool {
-        arrival <= self.cancelled.load(Ordering::Relaxed)
+    /// Whether the prompt of this turn was cancelled.
+    pub(super) fn is_cancelled(&self, turn: &TurnId) -> bool {
+        self.lock().turns.contains(&(turn.clone(), true))
     }
 
-    /// Notes a prompt of the editor, before it is sent, and gives its number.
-    pub(super) fn prompt_begins(&self, prompt: PromptContent) -> u64 {
+    /// The turns of the editor's prompts.
+    pub(super) fn turns(&self) -> Vec<TurnId> {
+        self.lock().turns.iter().map(|(turn, _)| turn.clone()).collect()
+    }
+
+    /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
+    /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
+    pub(super) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
-        state.last_prompt += 1;
-        let number = state.last_prompt;
-        state.prompts.insert(number, prompt);
-        number
-    }
-
-    /// The prompt with this number is answered.
-    pub(super) fn prompt_ended(&self, number: u64) {
-        self.lock().prompts.remove(&number);
-    }
-
-    /// Whether a prompt of the editor runs or waits.
-    pub(super) fn is_prompting(&self) -> bool {
-        let state = self.lock();
-        state.runs_own_turn || !state.prompts.is_empty()
+        let shown = match only {
+            None => state.running.take(),
+            Some(_) => None,
+        };
+        let mut found: Vec<TurnId> = Vec::new();
+        for (turn, is_cancelled) in state.turns.iter_mut().rev() {
+            if only.is_none_or(|only| only == turn) && !std::mem::replace(is_cancelled, true) {
+                found.push(turn.clone());
+            }
+        }
+        found.extend(shown);
+        found
     }
 
     /// The editor has answered this question, or cannot.
@@ -381,6 +376,7 @@ impl Session {
                     taken = self.ask(state, conversation.id, interrupt);
                 }
                 let info = session.unwrap_or_default();
+                state.running = running.as_ref().map(|running| running.turn_id.clone());
                 state.options.clone_from(&info.config_options);
                 if let Some(snapshot) = awaited.take() {
                     // The caller may have been cancelled.
@@ -392,23 +388,25 @@ impl Session {
                 }
                 taken
             }
-            Event::PromptAccepted { prompt, .. } => {
+            Event::PromptAccepted { turn_id, prompt } => {
                 let taken = self.end_hold_after_cancel(state);
                 if taken != Taken::Yes {
                     return taken;
                 }
-                let mut own = state.prompts.iter();
-                let own = own.find_map(|(number, own)| (*own == prompt).then_some(*number));
-                state.runs_own_turn = own.is_some();
-                match own.and_then(|number| state.prompts.remove(&number)) {
-                    Some(_) => Taken::Yes,
+                let is_own = state.is_own(&turn_id);
+                state.running = Some(turn_id);
+                match is_own {
+                    true => Taken::Yes,
                     // Another client's: the editor does not know it.
-                    None => self.send_prompt(state, &prompt),
+                    false => self.send_prompt(state, &prompt),
                 }
             }
             Event::TurnEnded { turn } => {
-                let was_own = std::mem::take(&mut state.runs_own_turn) || !state.prompts.is_empty();
-                if was_own && turn.stop_reason == StopReason::Cancelled && state.held.is_none() {
+                state.running = None;
+                if state.is_own(&turn.turn_id)
+                    && turn.stop_reason == StopReason::Cancelled
+                    && state.held.is_none()
+                {
                     (state.held, state.holds_after_cancel) = (Some(VecDeque::new()), true);
                 }
                 Taken::Yes
@@ -512,6 +510,13 @@ impl Session {
             }
             None => taken(self.peer.outbox.try_push(&[&line])),
         }
+    }
+}
+
+impl State {
+    /// Whether the turn is that of a prompt of the editor.
+    fn is_own(&self, turn: &TurnId) -> bool {
+        self.turns.iter().any(|(own, _)| own == turn)
     }
 }
 

@@ -1,14 +1,15 @@
 //! `conversation/…`.
 
-use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{
-    ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, LineagePage, Settings,
+    ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, EditAnswer, LineagePage, Settings,
 };
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
     Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
     Resume, TreeOf, Undo, Update,
 };
+use bridge_protocol::turn::TurnResult;
+use bridge_protocol::{BridgeError, TurnId};
 
 use super::parameters::{
     LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
@@ -83,16 +84,7 @@ handlers! {
     }
 
     Prompt(self, params, request) {
-        check_prompt("prompt", &params.prompt)?;
-        check_fidelity(params.min_fidelity)?;
-        let call = Call::Prompt {
-            turn_id: TurnId::mint(),
-            prompt: params.prompt,
-            on_busy: params.on_busy,
-            on_limit: params.on_limit,
-            min_fidelity: params.min_fidelity,
-        };
-        self.call(&params.conversation_id, call, request).await
+        self.send_prompt(TurnId::mint(), params, request).await
     }
 
     Continue(self, params, request) {
@@ -135,15 +127,7 @@ handlers! {
     }
 
     Edit(self, params, request) {
-        check_prompt("prompt", &params.prompt)?;
-        check_fidelity(params.min_fidelity)?;
-        let call = Call::Edit {
-            turn_id: TurnId::mint(),
-            at: place(&params.at)?,
-            prompt: params.prompt,
-            min_fidelity: params.min_fidelity,
-        };
-        self.call(&params.conversation_id, call, request).await
+        self.send_edit(TurnId::mint(), params, request).await
     }
 
     Undo(self, params, request) {
@@ -222,5 +206,57 @@ handlers! {
 
     Import(self, params, request) {
         self.registry.import(params, request).await?.read()
+    }
+}
+
+impl Bridge {
+    /// As [`Prompt`], with a turn id of the caller's, by which it recognizes and cancels the turn.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn prompt(&self, turn_id: TurnId, params: Prompt) -> Result<TurnResult, BridgeError> {
+        self.carry_out(params, |params, request| {
+            self.send_prompt(turn_id, params, request)
+        })
+        .await
+    }
+
+    /// As [`Edit`], with a turn id of the caller's.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn edit(&self, turn_id: TurnId, params: Edit) -> Result<EditAnswer, BridgeError> {
+        self.carry_out(params, |params, request| self.send_edit(turn_id, params, request))
+            .await
+    }
+
+    async fn send_prompt(
+        &self,
+        turn_id: TurnId,
+        params: Prompt,
+        request: Option<CallKey>,
+    ) -> Outcome<Prompt> {
+        check_prompt("prompt", &params.prompt)?;
+        check_fidelity(params.min_fidelity)?;
+        let call = Call::Prompt {
+            turn_id,
+            prompt: params.prompt,
+            on_busy: params.on_busy,
+            on_limit: params.on_limit,
+            min_fidelity: params.min_fidelity,
+        };
+        self.call(&params.conversation_id, call, request).await
+    }
+
+    async fn send_edit(&self, turn_id: TurnId, params: Edit, request: Option<CallKey>) -> Outcome<Edit> {
+        check_prompt("prompt", &params.prompt)?;
+        check_fidelity(params.min_fidelity)?;
+        let call = Call::Edit {
+            turn_id,
+            at: place(&params.at)?,
+            prompt: params.prompt,
+            min_fidelity: params.min_fidelity,
+        };
+        self.call(&params.conversation_id, call, request).await
     }
 }

@@ -90,7 +90,21 @@ impl<M: Method> Handle<M> for Bridge
 where
     Self: Act<M>,
 {
-    async fn handle(&self, mut params: M) -> Result<M::Answer, BridgeError> {
+    async fn handle(&self, params: M) -> Result<M::Answer, BridgeError> {
+        self.carry_out(params, |params, request| self.act(params, request))
+            .await
+    }
+}
+
+impl Bridge {
+    async fn carry_out<M: Method, Acted: Future<Output = Outcome<M>>>(
+        &self,
+        mut params: M,
+        act: impl FnOnce(M, Option<CallKey>) -> Acted,
+    ) -> Result<M::Answer, BridgeError>
+    where
+        Self: Act<M>,
+    {
         self.complete(&mut params);
         let request = request(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
@@ -98,7 +112,7 @@ where
             return Ok(answer.read()?);
         }
         let named = params.conversation().cloned();
-        let acted = self.act(params, request).await;
+        let acted = act(params, request).await;
         Ok(acted.map_err(|error| {
             // The hint for these errors is a command with the conversation's id.
             let concerns_it = matches!(
@@ -114,9 +128,7 @@ where
             }
         })?)
     }
-}
 
-impl Bridge {
     /// Begins to send events to a subscriber: those of one conversation or of all, after `after` or after a snapshot.
     ///
     /// # Errors

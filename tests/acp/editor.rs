@@ -147,7 +147,7 @@ impl Editor {
     }
 
     /// The messages up to the first that is as wanted, which is the last of them.
-    pub(super) fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(super) fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
             let message = self.next();

@@ -11,6 +11,7 @@
     reason = "parameters are written where they are sent, as json!"
 )]
 
+mod cancelling;
 mod commands;
 mod editor;
 mod lines;

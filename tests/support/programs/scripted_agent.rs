@@ -131,9 +131,7 @@ impl Agent {
                 prompt.awaited = Some(serde_json::from_str(awaited).unwrap());
                 return self.waiting.push(prompt);
             }
-            let line = line.replace("$S", &prompt.session.to_string());
-            let line = line.replace("$LONG", &"long ".repeat(4_096));
-            self.send(&line.replace("$P", &prompt.id.to_string()));
+            self.send_filled_in(&line, &prompt);
         }
         self.answer(&prompt.id, &json!({"stopReason": "end_turn"}));
     }
@@ -150,13 +148,25 @@ impl Agent {
     fn cancel(&mut self, session: &Value) {
         let of_session = |prompt: &mut Prompt| prompt.session == *session;
         let cancelled: Vec<Prompt> = self.waiting.extract_if(.., of_session).collect();
-        for prompt in cancelled {
+        for mut prompt in cancelled {
             self.answer(&prompt.id, &json!({"stopReason": "cancelled"}));
+            while let Some(line) = prompt.script.pop_front() {
+                match line.strip_prefix("until ") {
+                    Some(pipe) => drop(fs::read(pipe).unwrap()),
+                    None => self.send_filled_in(&line, &prompt),
+                }
+            }
         }
     }
 
     fn answer(&mut self, id: &Value, result: &Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+    }
+
+    fn send_filled_in(&mut self, line: &str, prompt: &Prompt) {
+        let line = line.replace("$S", &prompt.session.to_string());
+        let line = line.replace("$LONG", &"long ".repeat(4_096));
+        self.send(&line.replace("$P", &prompt.id.to_string()));
     }
 
     fn send(&mut self, line: &str) {

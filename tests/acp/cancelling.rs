@@ -1,0 +1,154 @@
+//! What a cancellation ends, and whose, where several clients have one conversation open.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::editor::Editor;
+use crate::home::Home;
+use crate::scripted;
+
+const ASK: &str = "session/request_permission";
+
+/// Two editors that have the same session open, and what is only the first one's.
+fn shared(home: &Home) -> (Editor, Editor, String) {
+    let (mut one, mut other) = (Editor::start(home), Editor::start(home));
+    let session = one.new_session(home);
+    other.on("session/resume", &session, home).result();
+    (one, other, session)
+}
+
+fn cancel(editor: &mut Editor, session: &str) {
+    editor.notify("session/cancel", json!({"sessionId": session}));
+}
+
+#[test]
+fn equal_prompts_of_two_clients_are_told_apart() {
+    const SAME: &str = "[[say same]] [[hang]]";
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut one, mut other, session) = shared(&home);
+    for ending in ["session/cancel", "session/close"] {
+        let first = one.begin_prompt(&session, "[[ask may I]]");
+        let asked = one.until_asked(ASK);
+        let of_other = other.begin_prompt(&session, SAME);
+        // It is in the queue when what was sent behind it is answered.
+        other.prompt(&session, "/history").result();
+        let own = one.begin_prompt(&session, SAME);
+        one.prompt(&session, "/history").result();
+        one.allow(&asked);
+        one.finish(first).result();
+        one.until_said(SAME);
+        one.until_said("same");
+        cancel(&mut other, &session);
+        assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
+        let messages = one.until(|message| message["params"]["update"]["content"]["text"] == "same");
+        let echoed = messages
+            .iter()
+            .any(|message| message["params"]["update"]["content"]["text"] == SAME);
+        assert!(!echoed, "its own prompt is not shown to it: {messages:?}");
+        match ending {
+            "session/cancel" => cancel(&mut one, &session),
+            _ => drop(one.begin(ending, json!({"sessionId": session}))),
+        }
+        assert_eq!(one.finish(own).result()["stopReason"], "cancelled", "{ending}");
+    }
+}
+
+#[test]
+fn of_two_prompts_only_the_cancelled_one_ends() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let first = editor.begin_prompt(&session, "[[ask may I]] [[say one]]");
+    let asked = editor.until_asked(ASK);
+    let second = editor.begin_prompt(&session, "two");
+    let third = editor.begin_prompt(&session, "/history");
+    editor.finish(third).result();
+    for prompt in [second, third] {
+        editor.notify("$/cancel_request", json!({"requestId": prompt}));
+    }
+    assert_eq!(editor.finish(second).result()["stopReason"], "cancelled");
+    editor.allow(&asked);
+    let answered = editor.finish(first);
+    assert_eq!(answered.result()["stopReason"], "end_turn");
+    assert_eq!(answered.texts("agent_message_chunk"), ["one"]);
+}
+
+#[test]
+fn a_cancel_ends_all_prompts_of_the_editor_and_none_that_waits_for_another_client() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut one, mut other, session) = shared(&home);
+    let first = one.begin_prompt(&session, "[[say begun]] [[hang]]");
+    one.until_said("begun");
+    let of_other = other.begin_prompt(&session, "other");
+    other.prompt(&session, "/history").result();
+    let last = one.begin_prompt(&session, "last");
+    one.prompt(&session, "/history").result();
+    cancel(&mut one, &session);
+    let mut stopped = Vec::new();
+    one.until(|message| {
+        let is_one = message["id"] == first || message["id"] == last;
+        stopped.extend(is_one.then(|| message["result"]["stopReason"].clone()));
+        stopped.len() == 2
+    });
+    assert_eq!(stopped, ["cancelled", "cancelled"]);
+    let answered = other.finish(of_other);
+    assert_eq!(answered.result()["stopReason"], "end_turn");
+    assert_eq!(answered.texts("agent_message_chunk").last(), Some(&"echo: other"));
+}
+
+#[test]
+fn a_cancel_ends_the_turn_that_the_editor_sees() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut one, mut other, session) = shared(&home);
+    let of_other = other.begin_prompt(&session, "[[say begun]] [[hang]]");
+    one.until_said("begun");
+    cancel(&mut one, &session);
+    assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
+    // Also where the turn ran before the editor opened the session.
+    let of_other = other.begin_prompt(&session, "[[say again]] [[hang]]");
+    other.until_said("again");
+    let mut late = Editor::start(&home);
+    late.on("session/resume", &session, &home).result();
+    cancel(&mut late, &session);
+    assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
+}
+
+#[test]
+fn nothing_follows_the_answer_to_a_cancelled_prompt() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let params = json!({
+        "cwd": home.project(), "mcpServers": [], "_meta": {"sessiond": {"agent": "scripted"}},
+    });
+    let made = one.call("session/new", params);
+    let session = made.result()["sessionId"].as_str().unwrap().to_owned();
+    other.on("session/resume", &session, &home).result();
+    let say = |text: &str| {
+        let update =
+            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#
+        )
+    };
+    let pipe = home.path().join("answered");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let script = format!("{}\nhold\nuntil answered\n{}", say("begun"), say("late"));
+    let prompt = one.begin_prompt(&session, &script);
+    one.until_said("begun");
+    cancel(&mut one, &session);
+    assert_eq!(one.finish(prompt).result()["stopReason"], "cancelled");
+    fs::write(pipe, "now").unwrap();
+    other.until_said("late");
+    let listed = one.call("session/list", json!({}));
+    assert_eq!(listed.before, [] as [Value; 0]);
+    // The next request about the session lets it out.
+    let answered = one.prompt(&session, &say("next"));
+    assert_eq!(answered.texts("agent_message_chunk"), ["late", "next"]);
+}
