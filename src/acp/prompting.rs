@@ -17,7 +17,7 @@ use tokio::sync::MutexGuard;
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Occasion};
 
 #[derive(Deserialize)]
 struct Params {
@@ -60,6 +60,9 @@ impl Connection {
     where
         Bridge: Handle<M>,
     {
+        if let Some(id) = session.conversation() {
+            self.run_for(id, Occasion::Use)?;
+        }
         let number = session.prompt_begins(prompt);
         let mut turn = pin!(self.call(call));
         let first = futures_util::poll!(&mut turn);
