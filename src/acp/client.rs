@@ -1,16 +1,51 @@
 //! The capabilities that the editor reported in `initialize`. Pure.
 
+use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::message::{self, Failure};
+use crate::agent::client::ClientProfile;
+
 /// An editor, as it describes itself. Before `initialize` it can do nothing.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Default)]
 pub(super) struct Client {
-    client_capabilities: Value,
+    capabilities: Value,
+    /// What agents are sent about it.
+    profile: ClientProfile,
 }
 
 impl Client {
+    /// Reads the parameters of `initialize`.
+    pub(super) fn read(params: &str) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            client_capabilities: Option<RawJson>,
+            client_info: Option<RawJson>,
+        }
+        let Params {
+            client_capabilities: capabilities,
+            client_info: info,
+        } = message::read(params)?;
+        Ok(Self {
+            capabilities: capabilities
+                .as_ref()
+                .and_then(|raw| raw.read().ok())
+                .unwrap_or_default(),
+            profile: ClientProfile {
+                capabilities,
+                info,
+                arguments: None,
+            },
+        })
+    }
+
+    /// What agents are sent about the editor.
+    pub(super) fn profile(&self) -> ClientProfile {
+        self.profile.clone()
+    }
+
     /// Whether an update of this kind may be sent. Kinds that are not named here need no capability.
     pub(super) fn takes(&self, kind: &str) -> bool {
         match kind {
@@ -33,11 +68,11 @@ impl Client {
 
     /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.
     pub(super) fn wants_commands(&self) -> bool {
-        self.client_capabilities.pointer("/_meta/sessiond").is_none()
+        self.capabilities.pointer("/_meta/sessiond").is_none()
     }
 
     fn has(&self, pointer: &str) -> bool {
-        let found = self.client_capabilities.pointer(pointer);
+        let found = self.capabilities.pointer(pointer);
         found.is_some_and(|value| !value.is_null() && *value != Value::Bool(false))
     }
 }
@@ -51,11 +86,10 @@ mod tests {
     #[test]
     fn only_what_was_advertised_is_sent() {
         let plain = Client::default();
-        let full = Client {
-            client_capabilities: json!({
-                "session": {"notices": {}, "compaction": null}, "plan": {}, "elicitation": {"form": {}},
-            }),
-        };
+        let capabilities = json!({
+            "session": {"notices": {}, "compaction": null}, "plan": {}, "elicitation": {"form": {}},
+        });
+        let full = Client::read(&json!({"clientCapabilities": capabilities}).to_string()).unwrap();
         let table = [
             ("agent_message_chunk", true, true),
             ("a_kind_of_tomorrow", true, true),

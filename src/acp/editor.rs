@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
+use super::client::Client;
 use super::message::{self, Failure, Reply};
 use super::peer::{Asked, Peer};
 use super::session::Session;
 use crate::agent::envelope::{Envelope, Kind, Malformed};
 use crate::agent::session::PROTOCOL_VERSION;
 use crate::agent::split::Piece;
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Occasion};
 use crate::server::{Dialogue, Outbox, PushError, Service, SocketLimits, poll_once};
 
 /// The protocol on its socket: one editor for each connection.
@@ -388,6 +389,11 @@ impl Connection {
         lock(&self.agent).clone()
     }
 
+    /// Has the agent of a conversation run for this editor.
+    pub(super) fn run_for(&self, id: ConversationId, occasion: Occasion) -> Result<(), BridgeError> {
+        self.bridge.run_for(id, Arc::new(self.peer.profile()), occasion)
+    }
+
     /// The session with this id, whether or not there is such a conversation.
     pub(super) fn session(&self, name: &str) -> Arc<Session> {
         let mut sessions = lock(&self.sessions);
@@ -439,7 +445,7 @@ impl Connection {
     }
 
     async fn initialize(&self, params: &str) -> Reply {
-        self.peer.initialized(message::read(params)?);
+        self.peer.initialized(Client::read(params)?);
         let agents = self.call(ListAgents::default()).await?.agents;
         let wanted = self.agent();
         let is_wanted = |name: &AgentName, default| match &wanted {

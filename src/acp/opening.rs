@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::history::{GapKind, HistoryForm, HistoryPage, HistoryUpdate};
+use bridge_protocol::link::Resumed;
 use bridge_protocol::method::{
     Cancel, Delete, Fork, GetConversation, History, ListConversations, ListTranscripts, NewConversation,
     Resume, Update,
@@ -21,6 +22,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::editor::{Connection, Done, is_deleted};
 use super::message::{self, Failure, Reply};
 use super::session::{Session, Snapshot, chunks_of, loss_message};
+use crate::bridge::Occasion;
 
 /// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
 const COMMANDS_WAIT: Duration = Duration::from_secs(2);
@@ -124,28 +126,27 @@ impl Connection {
             agent: extras.agent.or_else(|| self.agent()),
             cwd: opening.cwd.clone(),
             namespace: extras.namespace,
-            open: true,
             settings: opening.settings(),
             ..NewConversation::default()
         };
-        let made = match self.call(new).await {
-            Ok(answer) => answer.conversation,
-            Err(error) => {
-                // The editor was not told of a conversation whose session did not open.
-                if let Some(id) = error.detail("conversationId").as_str() {
-                    let _left = self.delete_conversation(id.into()).await;
-                }
-                return Err(match Failure::from(error) {
-                    // Not the session, but the agent.
-                    failure if failure.is_not_found() => {
-                        Failure::of(ErrorKind::InvalidParams, failure.message())
-                    }
-                    failure => failure,
-                });
-            }
+        let not_made = |error| match Failure::from(error) {
+            // Not the session, but the agent.
+            failure if failure.is_not_found() => Failure::of(ErrorKind::InvalidParams, failure.message()),
+            failure => failure,
         };
-        let session = self.session(&made.id.to_string());
-        self.open(session, made.id).await
+        let id = self.call(new).await.map_err(not_made)?.conversation.id;
+        if let Err(error) = self.open_at_agent(id).await {
+            // The editor was not told of a conversation whose session did not open.
+            let _left = self.delete_conversation(id.into()).await;
+            return Err(not_made(error));
+        }
+        self.open(self.session(&id.to_string()), id).await
+    }
+
+    /// Opens the session of a conversation in an agent that runs for this editor.
+    async fn open_at_agent(&self, id: ConversationId) -> Result<Resumed, BridgeError> {
+        self.run_for(id, Occasion::Opening)?;
+        Ok(self.call(Resume::of(id)).await?.resumed)
     }
 
     pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Done, Failure> {
@@ -327,7 +328,7 @@ impl Connection {
                 };
                 self.call(update).await?;
             }
-            Ok::<_, BridgeError>(self.call(Resume::of(id)).await?.resumed)
+            self.open_at_agent(id).await
         };
         match reopened.await.map_err(Failure::from) {
             Ok(resumed) => Ok(loss_message(&resumed)),

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::client::Client;
 use super::session::Session;
+use crate::agent::client::ClientProfile;
 use crate::server::Outbox;
 
 /// The editor.
@@ -62,6 +63,11 @@ impl Peer {
     /// Whether commands of ours are announced to the editor.
     pub(super) fn wants_commands(&self) -> bool {
         self.lock().client.wants_commands()
+    }
+
+    /// What agents are sent about the editor.
+    pub(super) fn profile(&self) -> ClientProfile {
+        self.lock().client.profile()
     }
 
     /// Notes what the editor can do.

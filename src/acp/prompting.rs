@@ -18,6 +18,7 @@ use tokio::sync::MutexGuard;
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
+use crate::bridge::Occasion;
 
 #[derive(Deserialize)]
 struct Params {
@@ -37,6 +38,7 @@ impl Connection {
         if let Some((name, rest)) = session.command_in(&prompt) {
             return self.command(session, id, name, &rest, (turn, order)).await;
         }
+        self.run_for(id, Occasion::Use)?;
         let call = Prompt {
             prompt,
             on_busy: OnBusy::Queue,

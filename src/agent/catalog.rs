@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::AgentName;
+use bridge_protocol::raw::RawJson;
 
+use super::client::ClientProfile;
 use super::policy::InterruptPolicy;
 use super::pool::{Launch, PoolKey};
 use super::profile::{AgentKind, Profile};
@@ -43,6 +45,27 @@ impl AgentEntry {
     #[must_use]
     pub fn pool_key(&self) -> PoolKey {
         PoolKey::new(self.name.as_str(), &self.launch)
+    }
+
+    /// Returns the agent as it is started for a client; for the daemon itself if there is none.
+    #[must_use]
+    pub fn for_client(self: &Arc<Self>, client: Option<&ClientProfile>) -> Arc<Self> {
+        let Some(client) = client else {
+            return Arc::clone(self);
+        };
+        let mut entry = Self::clone(self);
+        let Launch {
+            command,
+            initialize,
+            wire,
+        } = &mut entry.launch;
+        if let Some((_, arguments)) = client.arguments.as_ref().filter(|(of, _)| *of == self.name) {
+            command.args.extend(arguments.iter().map(Into::into));
+        }
+        initialize.client_capabilities = Some(client.capabilities_for_agent().into_raw());
+        initialize.client_info = client.info.clone().map(RawJson::into_raw);
+        wire.allowed_requests.extend(client.offered_methods());
+        Arc::new(entry)
     }
 
     /// Returns the program and its arguments as text.

@@ -69,11 +69,32 @@ pub mod method {
     pub const READ_TEXT_FILE: &str = "fs/read_text_file";
     /// Agent to client.
     pub const WRITE_TEXT_FILE: &str = "fs/write_text_file";
+    /// Agent to client: runs a command.
+    pub const TERMINAL_CREATE: &str = "terminal/create";
+    /// Agent to client.
+    pub const TERMINAL_OUTPUT: &str = "terminal/output";
+    /// Agent to client.
+    pub const TERMINAL_WAIT_FOR_EXIT: &str = "terminal/wait_for_exit";
+    /// Agent to client.
+    pub const TERMINAL_KILL: &str = "terminal/kill";
+    /// Agent to client.
+    pub const TERMINAL_RELEASE: &str = "terminal/release";
     /// Both ways: the sender of a request no longer wants its answer.
     pub const CANCEL_REQUEST: &str = "$/cancel_request";
     /// An extension of Claude's and Codex's adapters: `{authStatus: {kind, label, detail?}}`. The agent sends it when
     /// it learns who is signed in, and at each change. It cannot be requested.
     pub const AUTH_STATUS_UPDATE: &str = "_auth/status_update";
+
+    /// The methods for files and terminals of a client, and where its capabilities say whether it has them.
+    pub const OF_CLIENT: [(&str, &str); 7] = [
+        (READ_TEXT_FILE, "/fs/readTextFile"),
+        (WRITE_TEXT_FILE, "/fs/writeTextFile"),
+        (TERMINAL_CREATE, "/terminal"),
+        (TERMINAL_OUTPUT, "/terminal"),
+        (TERMINAL_WAIT_FOR_EXIT, "/terminal"),
+        (TERMINAL_KILL, "/terminal"),
+        (TERMINAL_RELEASE, "/terminal"),
+    ];
 
     /// Frequent names.
     pub(super) const FROM_AGENT: &[&str] = &[

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`catalog`] | names the configured agents |
 //! | [`profile`] | facts about each kind of agent |
+//! | [`client`] | the client for which a process runs |
 //! | [`pool`] | shares processes between conversations |
 //! | [`process`] | starts and stops one process |
 //! | [`sweep`] | ends what a process left behind |
@@ -21,6 +22,7 @@
 //! about recovery: it reports what happened and keeps every answer as the agent wrote it.
 
 pub mod catalog;
+pub mod client;
 pub mod envelope;
 pub mod failure;
 pub mod inbox;

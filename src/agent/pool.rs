@@ -35,7 +35,7 @@ use keeper::Leases;
 pub use key::PoolKey;
 pub use lease::Lease;
 
-/// How many keys the pool holds: agents, times the environments and capabilities of clients.
+/// How many keys the pool holds: agents, times the different clients that they run for.
 const MAX_KEYS: usize = 256;
 
 /// Settings of the pool.
@@ -134,7 +134,9 @@ pub enum AcquireError {
         ours: u64,
     },
     /// The pool has no room for another key.
-    #[error("too many different agents and environments are in use")]
+    #[error(
+        "{MAX_KEYS} kinds of agent processes run, one for each different client, which is the limit; close an editor and try again"
+    )]
     TooManyKeys,
     /// The pool is shutting down.
     #[error("agents are no longer started: the daemon is stopping")]

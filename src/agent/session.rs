@@ -35,11 +35,13 @@ pub const SETTING_DEADLINE: Duration = Duration::from_secs(60);
 /// How long `authenticate` may take. It may open a browser and wait for the user.
 pub const AUTHENTICATE_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// What this program reports about itself, and what its client can do.
+/// What the agent is sent about its client.
 #[derive(Debug, Clone, Default)]
 pub struct InitializeRequest {
     /// `clientCapabilities`, raw; an object.
     pub client_capabilities: Option<Box<RawValue>>,
+    /// `clientInfo`, raw; omitted if absent.
+    pub client_info: Option<Box<RawValue>>,
     /// `_meta` of this program. Not merged.
     pub meta: Map<String, Value>,
 }
@@ -75,10 +77,9 @@ pub async fn initialize(
         Some(capabilities) => params.set_raw("clientCapabilities", capabilities.clone()),
         None => params.set("clientCapabilities", &Map::new())?,
     }
-    let client_info = serde_json::json!({
-        "name": "sessiond", "title": "session bridge", "version": env!("CARGO_PKG_VERSION"),
-    });
-    params.set("clientInfo", &client_info)?;
+    if let Some(info) = &request.client_info {
+        params.set_raw("clientInfo", info.clone());
+    }
     params.merge_meta(&request.meta)?;
     let answer = connection
         .call_within(method::INITIALIZE, &params.build()?, deadline)

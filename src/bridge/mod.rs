@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{Handle, Method};
-use bridge_protocol::{BridgeError, ConversationId, ConversationRef, Cursor};
+use bridge_protocol::{AgentName, BridgeError, ConversationId, ConversationRef, Cursor};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use crate::agent::client::ClientProfile;
 use crate::conversation::answer::{Answer, CallKey};
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
@@ -29,6 +30,7 @@ use crate::conversation::registry::Registry;
 use crate::store::RequestId;
 use fingerprint::fingerprint;
 
+pub use crate::conversation::actor::Occasion;
 pub use crate::conversation::events::{Encoded, Subscriber, Taken};
 
 /// The longest idempotency key: a few UUIDs and a name. Each is kept for days.
@@ -144,6 +146,25 @@ impl Bridge {
             None => self.registry.subscribe_all(subscriber, after.as_ref()).await,
         }
         Ok(())
+    }
+
+    /// Has the agent of a conversation run for this client, before the calls that follow.
+    ///
+    /// # Errors
+    /// The conversation does not exist any more, or too many calls wait for it.
+    pub fn run_for(
+        &self,
+        id: ConversationId,
+        client: Arc<ClientProfile>,
+        occasion: Occasion,
+    ) -> Result<(), BridgeError> {
+        Ok(self.registry.run_for(id, client, occasion)?)
+    }
+
+    /// The agent that is used if none is named.
+    #[must_use]
+    pub fn default_agent(&self) -> AgentName {
+        self.registry.services().catalog.default_agent()
     }
 
     /// The conversation of this name.

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::client::ClientProfile;
 use crate::agent::inbox::Incoming;
 use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
@@ -87,8 +88,19 @@ pub enum Message {
     Grown(Box<Growth>),
     /// The time of a scheduled continuation has come, and there is a place for it.
     Due(Place),
-    /// A session that was opened for this conversation by the one that it branched off.
-    TakeOver(Box<Opened>, Box<UpstreamSession>),
+    /// A session that was opened for this conversation by the one that it branched off, and the client for which it runs.
+    TakeOver(Box<Opened>, Box<UpstreamSession>, Option<Arc<ClientProfile>>),
+    /// The client for which the agent is to run.
+    RunFor(Arc<ClientProfile>, Occasion),
+}
+
+/// When an agent begins to run for another client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// The client opens the session. If it is open for another client, and no turn runs, it is reopened.
+    Opening,
+    /// The client uses the session, which stays as it is if it is open.
+    Use,
 }
 
 /// Puts a message into the mailbox of another conversation, or gives it back.
@@ -196,6 +208,8 @@ pub struct Actor {
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
     deliver: Deliver,
+    /// The client for which the agent runs; none for the daemon itself.
+    client: Option<Arc<ClientProfile>>,
     /// The open session.
     session: Option<UpstreamSession>,
     /// What the last job made, until it is used, kept or undone.
@@ -278,6 +292,7 @@ impl Actor {
             stop,
             stop_grace_ms,
             deliver,
+            client: None,
             session: None,
             made: Resource::default(),
             questions: Vec::new(),
@@ -557,12 +572,31 @@ impl Actor {
                 }
             }
             Message::Grown(growth) => self.grown(*growth),
-            Message::TakeOver(opened, session) => {
+            Message::RunFor(client, occasion) => self.run_for(client, occasion),
+            Message::TakeOver(opened, session, client) => {
+                self.client = client;
                 // It is used or closed at once; what waits for its write keeps its place.
                 let earlier = std::mem::replace(&mut self.made, Resource::from(*session));
                 self.input(Input::HandedOver(opened));
                 self.made = earlier;
             }
+        }
+    }
+
+    fn run_for(&mut self, client: Arc<ClientProfile>, occasion: Occasion) {
+        let is_open = self.session.is_some() || self.model.op.is_some();
+        if self.model.turn.is_some() || (is_open && occasion == Occasion::Use) {
+            return;
+        }
+        self.client = Some(client);
+        let entry = self
+            .services
+            .agent_for(&self.model.record.agent, self.client.as_deref());
+        if let (Some(session), Ok(entry)) = (&self.session, entry)
+            && !session.lease.key().is_like(&entry.pool_key())
+            && !self.agent_works_on()
+        {
+            self.input(Input::AgentRetired);
         }
     }
 

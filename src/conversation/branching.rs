@@ -16,6 +16,7 @@ use bridge_protocol::id::{AgentName, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
+use crate::agent::client::ClientProfile;
 use crate::agent::message::CallError;
 use crate::agent::profile::ForkPointSupport;
 use crate::store::ConversationRecord;
@@ -43,6 +44,8 @@ use places::Place;
 pub(super) struct BranchRequest {
     /// The conversation as it stands.
     pub record: ConversationRecord,
+    /// The client for which its agent runs; none for the daemon itself.
+    pub client: Option<Arc<ClientProfile>>,
     /// The session to branch off.
     pub from: UpstreamId,
     /// The place to fork at, if the caller named one; the place then determines the session.
@@ -83,7 +86,7 @@ pub(super) async fn branch(
     services: Arc<Services>,
     mut request: BranchRequest,
 ) -> Result<(Branched, Resource), ConversationError> {
-    let entry = services.agent(&request.record.agent)?;
+    let entry = services.agent_for(&request.record.agent, request.client.as_deref())?;
     services.look_at(&request.cwd, check_folder).await?;
     lost::before_branch(&services, &entry, &request).await?;
     let Some(place) = place(&services, &entry, &request).await? else {

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::catalog::AgentEntry;
+use crate::agent::client::ClientProfile;
 use crate::agent::failure::FailureKind;
 use crate::agent::message::{AgentError, CallError};
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
@@ -51,6 +52,8 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 pub struct ClimbRequest {
     /// The conversation as it stands.
     pub record: ConversationRecord,
+    /// The client for which its agent runs; none for the daemon itself.
+    pub client: Option<Arc<ClientProfile>>,
     /// The least fidelity that will do.
     pub min_fidelity: Fidelity,
     /// Ids that the agent has refused already, and how they had been opened.
@@ -75,6 +78,7 @@ pub async fn climb(
 ) -> Result<(Opened, UpstreamSession), ConversationError> {
     let ClimbRequest {
         record,
+        client,
         min_fidelity,
         refused,
         urgency,
@@ -82,7 +86,7 @@ pub async fn climb(
         behind,
         closed,
     } = request;
-    let entry = services.agent(&record.agent)?;
+    let entry = services.agent_for(&record.agent, client.as_deref())?;
     services.look_at(&record.cwd, check_folder).await?;
     if let Some((root, _)) = entry.listed_transcripts() {
         // The steps of the climb wait for it without a limit. It need not be there.

@@ -108,7 +108,8 @@ pub enum Input<R> {
         /// What this conversation had to do with that.
         part: Part,
     },
-    /// The agent's process gets no new work, because it reported a missing sign-in.
+    /// The session is to be opened in another process before anything is done in it: this one reported a missing sign-in, or runs
+    /// for another client.
     AgentRetired,
     /// A deadline passed.
     Elapsed(Deadline),

@@ -40,9 +40,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::agent::client::ClientProfile;
 use crate::store::{Change, ConversationRecord, Lookup, LostPart, RequestRecord, ResolvedBy, Salvaged};
 
-use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message};
+use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message, Occasion};
 use super::answer::{Answer, CallKey};
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, Fork};
@@ -323,6 +324,19 @@ impl Registry {
             },
         )?;
         Ok(answer)
+    }
+
+    /// Has the agent of a conversation run for this client, before the calls that follow.
+    ///
+    /// # Errors
+    /// As [`Registry::call`].
+    pub fn run_for(
+        self: &Arc<Self>,
+        id: ConversationId,
+        client: Arc<ClientProfile>,
+        occasion: Occasion,
+    ) -> Result<(), ConversationError> {
+        self.send(id, Message::RunFor(client, occasion))
     }
 
     /// Adds a subscriber to one conversation.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::client::ClientProfile;
 use crate::agent::failure::plain;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
@@ -139,6 +140,18 @@ impl Services {
                 name: name.clone(),
                 known: self.catalog.names(),
             })
+    }
+
+    /// The agent of this name, as it is started for a client.
+    ///
+    /// # Errors
+    /// As [`Services::agent`].
+    pub fn agent_for(
+        &self,
+        name: &AgentName,
+        client: Option<&ClientProfile>,
+    ) -> Result<Arc<AgentEntry>, ConversationError> {
+        Ok(self.agent(name)?.for_client(client))
     }
 
     /// Tells those who listen to all that there is a new conversation.

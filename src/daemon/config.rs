@@ -562,10 +562,14 @@ impl Config {
 
     fn launch(&self, command: AgentCommand) -> Launch {
         let client_capabilities = RawValue::from_string(CLIENT_CAPABILITIES.to_owned()).ok();
+        let client_info = serde_json::json!({
+            "name": "sessiond", "title": "session bridge", "version": env!("CARGO_PKG_VERSION"),
+        });
         Launch {
             command,
             initialize: InitializeRequest {
                 client_capabilities,
+                client_info: serde_json::value::to_raw_value(&client_info).ok(),
                 ..InitializeRequest::default()
             },
             wire: WireOptions {

@@ -17,4 +17,6 @@ mod editor;
 mod lines;
 mod opening;
 mod pipe;
+mod profile;
 mod prompting;
+mod recorder;

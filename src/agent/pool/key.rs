@@ -3,27 +3,30 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use super::Launch;
+use serde_json::value::RawValue;
+
+use super::{InitializeRequest, Launch};
 
 /// The key of a pooled process. Conversations with equal keys can share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     agent: String,
     environment: u64,
-    client_capabilities: u64,
+    client: u64,
     /// The only user of the process, if it is not shared.
     apart: Option<u64>,
 }
 
 impl PoolKey {
-    /// Creates the key of an agent from its configured name, how it is started, and what its client can do.
+    /// Creates the key of an agent from its configured name, how it is started, and what is reported of its client.
     #[must_use]
     pub fn new(agent: &str, launch: &Launch) -> Self {
-        let capabilities = launch
-            .initialize
-            .client_capabilities
-            .as_deref()
-            .map(serde_json::value::RawValue::get);
+        let InitializeRequest {
+            client_capabilities,
+            client_info,
+            ..
+        } = &launch.initialize;
+        let client = [client_capabilities, client_info].map(|raw| raw.as_deref().map(RawValue::get));
         Self {
             agent: agent.to_owned(),
             environment: hash_of(&(
@@ -33,7 +36,7 @@ impl PoolKey {
                 &launch.command.env_remove,
                 &launch.command.working_dir,
             )),
-            client_capabilities: hash_of(&capabilities),
+            client: hash_of(&client),
             apart: None,
         }
     }
@@ -45,6 +48,16 @@ impl PoolKey {
             apart: Some(hash_of(whom)),
             ..self
         }
+    }
+
+    /// Whether the processes of both are started alike, for equal clients.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let shared = |key: &Self| Self {
+            apart: None,
+            ..key.clone()
+        };
+        shared(self) == shared(other)
     }
 
     /// Returns the agent's configured name.

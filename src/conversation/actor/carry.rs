@@ -126,6 +126,7 @@ impl Actor {
             } => {
                 let request = ClimbRequest {
                     record: self.model.record.clone(),
+                    client: self.client.clone(),
                     min_fidelity,
                     refused,
                     urgency: match by_itself {
@@ -150,6 +151,7 @@ impl Actor {
                     busy,
                     min_fidelity: fork.min_fidelity,
                     record,
+                    client: self.client.clone(),
                     progress: begun.progress(),
                     closed: self.closed.clone(),
                 };
@@ -163,6 +165,7 @@ impl Actor {
                 let begun = self.begun("conversation/edit");
                 let request = EditRequest {
                     record: self.model.record.clone(),
+                    client: self.client.clone(),
                     at,
                     min_fidelity,
                     progress: begun.progress(),
@@ -539,8 +542,8 @@ impl Actor {
         let Some(session) = self.made.session.take() else {
             return;
         };
-        let message = Message::TakeOver(opened, Box::new(session));
-        if let Err(Message::TakeOver(_, session)) = (self.deliver)(id, message) {
+        let message = Message::TakeOver(opened, Box::new(session), self.client.clone());
+        if let Err(Message::TakeOver(_, session, _)) = (self.deliver)(id, message) {
             self.closed.close(*session, false, Duration::ZERO);
         }
     }

@@ -10,6 +10,7 @@ use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Vi
 use super::places::{self, Left, Place};
 use super::{BranchRequest, blocking, branch_at, lost, refuse_too_little};
 use crate::agent::catalog::AgentEntry;
+use crate::agent::client::ClientProfile;
 use crate::agent::pool::Urgency;
 use crate::chain::{Chain, NewLink};
 use crate::conversation::climbing::{self, ClimbRequest, acquire};
@@ -31,6 +32,8 @@ use crate::transcript::preamble::{Missing, TURN_LIMIT, preamble};
 pub(in crate::conversation) struct EditRequest {
     /// The conversation as it stands.
     pub record: ConversationRecord,
+    /// The client for which its agent runs; none for the daemon itself.
+    pub client: Option<Arc<ClientProfile>>,
     /// The turn, by a place in it.
     pub at: PlaceRef,
     /// The least that the branch has to keep.
@@ -49,7 +52,7 @@ pub(in crate::conversation) async fn edit(
     services: Arc<Services>,
     request: EditRequest,
 ) -> Result<(Edited, UpstreamSession), ConversationError> {
-    let entry = services.agent(&request.record.agent)?;
+    let entry = services.agent_for(&request.record.agent, request.client.as_deref())?;
     services.look_at(&request.record.cwd, check_folder).await?;
     lost::before_edit(&services, &entry, &request).await?;
     let (record, at) = (request.record.clone(), request.at.clone());
@@ -68,6 +71,7 @@ pub(in crate::conversation) async fn edit(
         busy: false,
         min_fidelity: request.min_fidelity,
         record: request.record.clone(),
+        client: request.client.clone(),
         progress: Arc::clone(&request.progress),
         closed: request.closed.clone(),
     };
@@ -95,7 +99,7 @@ async fn begin_anew(
 ) -> Result<(Edited, UpstreamSession), ConversationError> {
     let mut anew = request.record.clone();
     anew.chain = Chain::default();
-    let (mut opened, session) = climb(services, anew, Fidelity::None, &request.closed).await?;
+    let (mut opened, session) = climb(services, request, anew, Fidelity::None).await?;
     let link = opened.link.take().ok_or_else(|| unopened("a new session"))?;
     opened.resumed.fidelity = Fidelity::Full;
     let link = NewLink {
@@ -139,7 +143,7 @@ async fn open_branch(
     // Of this copy of the record nothing is kept but the way to the session.
     let _not_written = with_branch.chain.append(link.clone(), branched.fidelity, now());
     let closed = &request.closed;
-    let error = match climb(services, with_branch, Fidelity::Partial, closed).await {
+    let error = match climb(services, request, with_branch, Fidelity::Partial).await {
         Ok((opened, mut session)) if opened.upstream_id == link.upstream_id => {
             session.copy = copy;
             let opened = Opened { link: None, ..opened };
@@ -159,19 +163,20 @@ async fn open_branch(
 
 async fn climb(
     services: &Arc<Services>,
+    edit: &EditRequest,
     record: ConversationRecord,
     min_fidelity: Fidelity,
-    closed: &ClosedSessions,
 ) -> Result<(Opened, UpstreamSession), ConversationError> {
     let request = ClimbRequest {
         record,
+        client: edit.client.clone(),
         min_fidelity,
         refused: Vec::new(),
         urgency: Urgency::Now,
         apart: false,
         // No session that was left has the id of a new branch.
         behind: Vec::new(),
-        closed: closed.clone(),
+        closed: edit.closed.clone(),
     };
     climbing::climb(Arc::clone(services), request).await
 }

@@ -114,8 +114,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent's process gets no new work: the session is opened in another one before anything is done in it. It stays
-    /// where it is until then, for its agent may have tools running.
+    /// The session is opened in another process before anything is done in it. It stays where it is until then, for its agent may
+    /// have tools running.
     pub(super) fn agent_retired(&mut self) {
         if let Session::Live(live) = &mut self.session {
             live.is_to_move = true;

@@ -1,0 +1,117 @@
+//! The client for which an agent process runs. Pure.
+
+use bridge_protocol::AgentName;
+use bridge_protocol::raw::RawJson;
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::message::{MethodName, method};
+
+/// The members of an object, in their order.
+type Members = IndexMap<String, RawJson>;
+
+/// What a client reports about itself, and with which arguments it wants its agent. Agents act on both, so clients share a process
+/// only if these are equal, byte for byte.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientProfile {
+    /// `clientCapabilities`, as the client sent them.
+    pub capabilities: Option<RawJson>,
+    /// `clientInfo`, as the client sent it.
+    pub info: Option<RawJson>,
+    /// Arguments for the command of this agent, after the configured ones.
+    pub arguments: Option<(AgentName, Vec<String>)>,
+}
+
+impl ClientProfile {
+    /// The capabilities to pass on: the client's own, with the daemon's kinds of elicitation. A question is kept, and any client of
+    /// the conversation can answer it; a client that cannot show it is sent its text, and the command that answers it.
+    #[must_use]
+    pub fn capabilities_for_agent(&self) -> RawJson {
+        let own = self.capabilities.clone().unwrap_or_else(empty);
+        let Ok(mut members) = own.read::<Members>() else {
+            return own;
+        };
+        let elicitation = members.get("elicitation").and_then(|raw| raw.read().ok());
+        let mut elicitation: Members = elicitation.unwrap_or_default();
+        let lacks = |members: &Members, mode| {
+            let given = members.get(mode).map(RawJson::get);
+            matches!(given, None | Some("null" | "false"))
+        };
+        let missing = ["form", "url"].map(|mode| (mode, lacks(&elicitation, mode)));
+        let missing = missing.into_iter().filter(|(_, lacks)| *lacks);
+        let missing: Vec<_> = missing.map(|(mode, _)| mode).collect();
+        if missing.is_empty() {
+            return own;
+        }
+        for mode in missing {
+            elicitation.insert(mode.to_owned(), empty());
+        }
+        let elicitation = RawJson::from_value(&elicitation).unwrap_or_else(|_| empty());
+        members.insert("elicitation".to_owned(), elicitation);
+        RawJson::from_value(&members).unwrap_or(own)
+    }
+
+    /// The methods for the client's files and terminals that the agent may call.
+    #[must_use]
+    pub fn offered_methods(&self) -> Vec<MethodName> {
+        let capabilities = self.capabilities.as_ref();
+        let capabilities: Value = capabilities.and_then(|raw| raw.read().ok()).unwrap_or_default();
+        let has = |pointer| capabilities.pointer(pointer) == Some(&Value::Bool(true));
+        let offered = method::OF_CLIENT.iter().filter(|(_, capability)| has(capability));
+        offered.map(|(name, _)| MethodName::known(name)).collect()
+    }
+}
+
+fn empty() -> RawJson {
+    RawJson::from(Value::Object(serde_json::Map::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(capabilities: &str) -> ClientProfile {
+        ClientProfile {
+            capabilities: RawJson::from_text(capabilities.to_owned()).ok(),
+            ..ClientProfile::default()
+        }
+    }
+
+    #[test]
+    fn capabilities_pass_byte_for_byte_but_for_elicitation() {
+        let whole = r#"{"elicitation": {"url":{ },"form":{"a":1.0}} , "x":1e2}"#;
+        let table = [
+            (whole, whole),
+            (
+                r#"{ "x":1e2, "elicitation":{"form":{ }}}"#,
+                r#"{"x":1e2,"elicitation":{"form":{ },"url":{}}}"#,
+            ),
+            (
+                r#"{"elicitation":null,"fs":{"a": 1}}"#,
+                r#"{"elicitation":{"form":{},"url":{}},"fs":{"a": 1}}"#,
+            ),
+            ("{}", r#"{"elicitation":{"form":{},"url":{}}}"#),
+            ("7", "7"),
+        ];
+        for (given, expected) in table {
+            assert_eq!(profile(given).capabilities_for_agent().get(), expected);
+        }
+        let none = ClientProfile::default();
+        assert_eq!(
+            none.capabilities_for_agent(),
+            profile("{}").capabilities_for_agent()
+        );
+    }
+
+    #[test]
+    fn only_advertised_methods_are_offered() {
+        let offered = |capabilities| {
+            let offered = profile(capabilities).offered_methods();
+            offered.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert!(offered("{}").is_empty());
+        assert!(offered(r#"{"terminal":false,"fs":{"writeTextFile":null}}"#).is_empty());
+        assert_eq!(offered(r#"{"fs":{"readTextFile":true}}"#), ["fs/read_text_file"]);
+        assert_eq!(offered(r#"{"terminal":true}"#).len(), 5);
+    }
+}

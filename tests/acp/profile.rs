@@ -1,0 +1,121 @@
+//! What agents are sent about the editor, and which editors share a process of an agent.
+
+use serde_json::json;
+
+use super::editor::{Editor, command, sessionctl};
+use super::recorder::Recorder;
+use crate::home::Home;
+
+/// An editor of this name, which can show questions.
+fn editor(home: &Home, name: &str) -> Editor {
+    let mut editor = Editor::spawn(&mut command(home, &[]));
+    let capabilities = json!({"elicitation": {"form": {}, "url": {}}});
+    let info = json!({"name": name, "version": "1"});
+    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info});
+    editor.call("initialize", params).result();
+    editor
+}
+
+#[test]
+fn capabilities_and_name_of_an_editor_reach_the_agent_byte_for_byte() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let mut editor = Editor::spawn(&mut command(&home, &[]));
+    let capabilities =
+        r#"{"fs": {"readTextFile":true}, "_meta":{"n":1.50},"elicitation":{"form":{},"url":{ }}}"#;
+    let info = r#"{"name":"raw" , "version":"1\u0031","of tomorrow":9007199254740993}"#;
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":1,"clientCapabilities":{capabilities},"clientInfo":{info}}}}}"#
+    ));
+    editor.finish(1).result();
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    assert_eq!(recorder.arguments(), ["configured"]);
+    let sent = &recorder.lines_for("raw")[0];
+    for part in [
+        format!(r#""clientCapabilities":{capabilities}"#),
+        format!(r#""clientInfo":{info}"#),
+    ] {
+        assert!(sent.contains(&part), "{sent}");
+    }
+
+    // What it cannot show is kept for other clients, and so are the questions of the agent.
+    let mut editor = Editor::spawn(&mut command(&home, &[]));
+    let info = json!({"name": "plain", "version": "1"});
+    let params = json!({"protocolVersion": 1, "clientCapabilities": {"terminal": true}, "clientInfo": info});
+    editor.call("initialize", params).result();
+    editor.new_session(&home);
+    let sent = &recorder.lines_for("plain")[0];
+    let capabilities = r#""clientCapabilities":{"terminal":true,"elicitation":{"form":{},"url":{}}}"#;
+    assert!(sent.contains(capabilities), "{sent}");
+}
+
+#[test]
+fn only_editors_with_equal_names_and_capabilities_share_a_process() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let mut one = editor(&home, "one");
+    one.new_session(&home);
+    let mut equal = editor(&home, "one");
+    equal.new_session(&home);
+    assert_eq!(recorder.processes(), 1);
+    let mut other = editor(&home, "other");
+    other.new_session(&home);
+    assert_eq!(recorder.processes(), 2);
+    assert!(
+        sessionctl(&home, &["send", "--new", "from the terminal"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    assert_eq!(recorder.processes(), 3);
+    assert_eq!(recorder.prompts_for("sessiond"), ["from the terminal"]);
+}
+
+#[test]
+fn a_session_runs_for_the_editor_that_opened_it_last() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let mut one = editor(&home, "one");
+    let session = one.new_session(&home);
+    one.prompt(&session, "first").result();
+    let mut other = editor(&home, "other");
+    other.on("session/load", &session, &home).result();
+    // No other process has it any more, and it stays where it is for those who only use it.
+    let id = one.begin_prompt(&session, "second");
+    let said = one.finish(id);
+    assert_eq!(said.texts("agent_message_chunk"), ["echo: second"]);
+    let sent = sessionctl(&home, &["send", &session, "third"]).output().unwrap();
+    assert!(sent.status.success(), "{sent:?}");
+    assert_eq!(recorder.prompts_for("one"), ["first"]);
+    assert_eq!(recorder.prompts_for("other"), ["second", "third"]);
+
+    // A branch runs for the editor that made it.
+    let mut last = editor(&home, "last");
+    let branch = last.on("session/fork", &session, &home);
+    let branch = branch.result()["sessionId"].as_str().unwrap().to_owned();
+    last.prompt(&branch, "in the branch").result();
+    assert_eq!(recorder.prompts_for("last"), ["in the branch"]);
+}
+
+#[test]
+fn a_session_stays_where_it_is_while_a_turn_runs() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let mut one = editor(&home, "one");
+    let session = one.new_session(&home);
+    let turn = one.begin_prompt(&session, "[[say begun]] [[ask may I]] [[say ended]]");
+    let asked = one.until_asked("session/request_permission");
+    let mut other = editor(&home, "other");
+    other.on("session/resume", &session, &home).result();
+    one.allow(&asked);
+    assert_eq!(one.finish(turn).result()["stopReason"], "end_turn");
+    one.prompt(&session, "next").result();
+    assert_eq!(recorder.prompts_for("one").len(), 2);
+    assert!(recorder.lines_for("other").is_empty());
+}
