@@ -18,3 +18,6 @@ mod lines;
 mod opening;
 mod pipe;
 mod prompting;
+
+use crate::home::Home;
+use crate::support::DEADLINE;
