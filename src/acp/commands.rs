@@ -14,7 +14,7 @@ use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::Reply;
-use super::prompting::{answer, cancelled, in_order};
+use super::prompting::{cancelled, in_order};
 use super::session::Session;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
@@ -171,7 +171,7 @@ impl Connection {
             return Ok(cancelled());
         }
         let edited = in_order(self.bridge.edit(edited, edit), order).await?;
-        Ok(answer(session, &edited.turn))
+        Ok(self.answer(session, &edited.turn).await)
     }
 
     async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {

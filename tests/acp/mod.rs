@@ -14,6 +14,7 @@
 mod cancelling;
 mod commands;
 mod editor;
+mod extras;
 mod lines;
 mod opening;
 mod pipe;
