@@ -55,5 +55,9 @@ mod screen;
 #[path = "support/sign_in.rs"]
 mod sign_in;
 mod support;
+#[cfg(target_os = "linux")]
+#[path = "support/test_programs.rs"]
+#[allow(dead_code, reason = "only the tests without real adapters need all of it")]
+mod test_programs;
 #[path = "support/transfers.rs"]
 mod transfers;

@@ -68,7 +68,19 @@ impl Client {
 
     /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.
     pub(super) fn wants_commands(&self) -> bool {
-        self.capabilities.pointer("/_meta/sessiond").is_none()
+        !self.knows_extras()
+    }
+
+    /// Whether it knows the daemon's extras.
+    pub(super) fn knows_extras(&self) -> bool {
+        self.capabilities.pointer("/_meta/sessiond").is_some()
+    }
+
+    /// Whether it wants to be told when the replay of a load has ended: a private extension of JetBrains' clients.
+    pub(super) fn wants_replay_end(&self) -> bool {
+        let air = self.capabilities.pointer("/_meta/jetbrains/air");
+        let wanted = air.and_then(|air| air["capabilities"].as_array());
+        wanted.is_some_and(|wanted| wanted.iter().any(|one| one == "loadReplayEnd"))
     }
 
     fn has(&self, pointer: &str) -> bool {

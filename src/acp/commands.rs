@@ -14,9 +14,8 @@ use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::Reply;
-use super::prompting::{answer, cancelled, in_order};
+use super::prompting::{cancelled, in_order};
 use super::session::Session;
-use crate::bridge::Occasion;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
 const COMMANDS: [(&str, &str, Option<&str>); 6] = [
@@ -171,9 +170,8 @@ impl Connection {
         if session.is_cancelled(&edited) {
             return Ok(cancelled());
         }
-        self.run_for(id, Occasion::Use)?;
         let edited = in_order(self.bridge.edit(edited, edit), order).await?;
-        Ok(answer(session, &edited.turn))
+        Ok(self.answer(session, &edited.turn).await)
     }
 
     async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {

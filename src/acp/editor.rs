@@ -468,7 +468,12 @@ impl Connection {
                 "promptCapabilities": known("promptCapabilities", json!({"image": true, "audio": false, "embeddedContext": true})),
                 "mcpCapabilities": known("mcpCapabilities", json!({"http": true, "sse": true})),
                 "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
-                "_meta": {"sessiond": {"version": env!("CARGO_PKG_VERSION")}},
+                "_meta": {"sessiond": {
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "new": {"agent": {}, "namespace": {}},
+                    "fork": {"at": {}},
+                    "prompt": {"edit": {}, "checkpointId": {}},
+                }},
             },
             "authMethods": [],
             "agentInfo": {

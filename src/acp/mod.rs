@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `editor` | takes the editor's lines, admits its requests in order and answers them |
 //! | `opening` | new, load, resume, fork, list, close and delete |
+//! | `fork_point` | the message at which a client of JetBrains forks |
 //! | `prompting` | prompts, cancellations, and the messages for failed turns |
 //! | `settings` | modes, options and models; signing in and out |
 //! | `session` | one session of the editor: passes the conversation's events on as updates |
@@ -21,6 +22,7 @@
 mod client;
 mod commands;
 mod editor;
+mod fork_point;
 mod message;
 mod opening;
 mod peer;

@@ -17,9 +17,11 @@ use bridge_protocol::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
+use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Reply};
 use super::session::{Session, Snapshot, chunks_of, loss_message};
 use crate::bridge::Occasion;
@@ -31,8 +33,11 @@ const COMMANDS_WAIT: Duration = Duration::from_secs(2);
 const NEWEST_TURN_WAIT: Duration = Duration::from_secs(1);
 const NEWEST_TURN_PAUSE: Duration = Duration::from_millis(50);
 
+/// The update with which the replay of a load ends for clients of JetBrains that want it.
+const REPLAY_END: &str = r#"{"sessionUpdate":"session_info_update","_meta":{"jetbrains":{"air":{"version":1,"loadReplayEnd":true}}}}"#;
+
 /// Messages on one page of a history that is replayed.
-const HISTORY_PAGE: u32 = 1_000;
+pub(super) const HISTORY_PAGE: u32 = 1_000;
 
 /// The parameters of new, load, resume and fork.
 #[derive(Deserialize)]
@@ -44,22 +49,25 @@ struct Opening {
     #[serde(default)]
     additional_directories: Option<Vec<String>>,
     #[serde(default, rename = "_meta")]
-    meta: Option<Meta>,
+    meta: Value,
 }
 
+/// What a client that knows this daemon may ask for in `_meta.sessiond`.
 #[derive(Default, Deserialize)]
-struct Meta {
-    #[serde(default)]
-    sessiond: Extras,
-}
-
-/// What a client that knows this daemon may ask for.
-#[derive(Default, Deserialize)]
-struct Extras {
+pub(super) struct Extras {
     agent: Option<AgentName>,
     #[serde(default)]
     namespace: String,
     at: Option<String>,
+    pub(super) edit: Option<String>,
+}
+
+impl Extras {
+    pub(super) fn read(meta: &Value) -> Result<Self, Failure> {
+        let extras = meta.pointer("/sessiond").map(Self::deserialize);
+        let read = extras.unwrap_or_else(|| Ok(Self::default()));
+        read.map_err(|error| Failure::of(ErrorKind::InvalidParams, format!("_meta.sessiond: {error}")))
+    }
 }
 
 /// What opens a session answers.
@@ -121,7 +129,7 @@ impl Opening {
 impl Connection {
     pub(super) async fn new_session(&self, params: &str) -> Result<Done, Failure> {
         let mut opening = Opening::read(params)?;
-        let extras = opening.meta.take().unwrap_or_default().sessiond;
+        let extras = Extras::read(&opening.meta)?;
         let new = NewConversation {
             agent: extras.agent.or_else(|| self.agent()),
             cwd: opening.cwd.clone(),
@@ -159,6 +167,9 @@ impl Connection {
         if let Some(words) = reopened {
             session.replay(&message::text_chunk(&words)).await;
         }
+        if self.peer.wants_replay_end() {
+            session.replay(REPLAY_END).await;
+        }
         session.hold_commands(snapshot.info.commands.clone());
         if snapshot.conversation.live {
             let reported = session.commands_reported.notified();
@@ -188,9 +199,14 @@ impl Connection {
     pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Done, Failure> {
         let _order = source.order.lock().await;
         let mut opening = Opening::read(params)?;
+        let id = self.find(&source.name).await?;
+        let at = match ForkPoint::read(&opening.meta)? {
+            Some(point) => Some(self.fork_place(id, &point).await?),
+            None => Extras::read(&opening.meta)?.at,
+        };
         let fork = Fork {
-            conversation_id: self.find(&source.name).await?.into(),
-            at: opening.meta.take().unwrap_or_default().sessiond.at,
+            conversation_id: id.into(),
+            at,
             cwd: Some(opening.cwd.clone()),
             ..Fork::default()
         };

@@ -70,6 +70,16 @@ impl Peer {
         self.lock().client.profile()
     }
 
+    /// Whether the editor knows the daemon's extras.
+    pub(super) fn knows_extras(&self) -> bool {
+        self.lock().client.knows_extras()
+    }
+
+    /// Whether the editor is told when the replay of a load has ended.
+    pub(super) fn wants_replay_end(&self) -> bool {
+        self.lock().client.wants_replay_end()
+    }
+
     /// Notes what the editor can do.
     pub(super) fn initialized(&self, client: Client) {
         self.lock().client = client;

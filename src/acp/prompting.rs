@@ -3,51 +3,83 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bridge_protocol::conversation::OnBusy;
-use bridge_protocol::method::{Cancel, Prompt};
+use bridge_protocol::method::{Cancel, Edit, Prompt};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use bridge_protocol::{BridgeError, ConversationId, ErrorKind, TurnId, time};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
+use super::opening::Extras;
 use super::session::Session;
 use crate::bridge::Occasion;
+
+/// How long an answer waits for the checkpoint of its turn.
+const CHECKPOINT_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 struct Params {
     prompt: PromptContent,
+    #[serde(default, rename = "_meta")]
+    meta: Value,
 }
 
 impl Connection {
     /// Sends a prompt, which is to have this turn; one that comes while a turn runs waits for its end.
     pub(super) async fn prompt(&self, session: &Arc<Session>, turn: TurnId, params: &str) -> Reply {
         let order = session.order.lock().await;
-        let Params { prompt } = message::read(params)?;
+        let Params { prompt, meta } = message::read(params)?;
+        let extras = Extras::read(&meta)?;
         let id = self.attached(session).await?;
         session.release().await;
         if session.is_cancelled(&turn) {
             return cancelled();
         }
+        self.run_for(id, Occasion::Use)?;
+        if let Some(at) = extras.edit {
+            let edit = Edit {
+                at,
+                prompt,
+                ..Edit::of(id)
+            };
+            return match in_order(self.bridge.edit(turn, edit), order).await {
+                Ok(edited) => self.answer(session, &edited.turn).await,
+                Err(error) => refused(session, error),
+            };
+        }
         if let Some((name, rest)) = session.command_in(&prompt) {
             return self.command(session, id, name, &rest, (turn, order)).await;
         }
-        self.run_for(id, Occasion::Use)?;
         let call = Prompt {
             prompt,
             on_busy: OnBusy::Queue,
             ..Prompt::of(id)
         };
         match in_order(self.bridge.prompt(turn, call), order).await {
-            Ok(turn) => answer(session, &turn),
+            Ok(turn) => self.answer(session, &turn).await,
             Err(error) => refused(session, error),
         }
+    }
+
+    /// The answer to a prompt whose turn ended. A client that knows the daemon's extras gets the checkpoint after it, for which its
+    /// answer waits: agents write a turn up to a tenth of a second after its end.
+    pub(super) async fn answer(&self, session: &Session, turn: &TurnResult) -> Reply {
+        let is_complete = !matches!(turn.stop_reason, StopReason::Failed | StopReason::Cancelled);
+        let saved = match is_complete && self.peer.knows_extras() {
+            true => tokio::time::timeout(CHECKPOINT_WAIT, session.checkpoint_after(&turn.turn_id))
+                .await
+                .ok(),
+            false => None,
+        };
+        answer(session, turn, saved)
     }
 
     /// Cancels the prompt of this turn, or all of the editor's and the turn that it sees run. It waits for no other request.
@@ -95,8 +127,8 @@ pub(super) fn cancelled() -> Reply {
     message::result(&json!({ "stopReason": StopReason::Cancelled }))
 }
 
-/// The answer to a prompt whose turn ended.
-pub(super) fn answer(session: &Session, turn: &TurnResult) -> Reply {
+/// The answer to a prompt whose turn ended. `checkpoint` is the one after it.
+fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>) -> Reply {
     let stop_reason = match (&turn.stop_reason, &turn.failure) {
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
@@ -113,6 +145,9 @@ pub(super) fn answer(session: &Session, turn: &TurnResult) -> Reply {
         (reason, _) => reason,
     };
     let mut extras = json!({ "turnId": turn.turn_id });
+    if let Some(checkpoint) = checkpoint {
+        extras["checkpointId"] = json!(checkpoint);
+    }
     if let Some(resumed) = &turn.resumed {
         extras["resumed"] = serde_json::to_value(resumed).unwrap_or_default();
     }

@@ -12,8 +12,9 @@ use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
-use bridge_protocol::{BridgeError, ConversationId, ErrorKind, InterruptId, TurnId};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
@@ -26,6 +27,9 @@ use crate::server::PushError;
 /// Messages that are held back while a session is opened: as many as wait for one client otherwise.
 const HELD_MESSAGES: usize = 65_536;
 
+/// The newest turns whose checkpoints are looked for.
+const ENDED_TURNS: usize = 8;
+
 /// A session of an editor.
 pub(super) struct Session {
     /// Its id, as the editor wrote it.
@@ -34,6 +38,8 @@ pub(super) struct Session {
     pub(super) order: Arc<tokio::sync::Mutex<()>>,
     /// Notified when the agent has reported its commands.
     pub(super) commands_reported: Notify,
+    /// Notified when a turn has its checkpoint.
+    checkpoint_saved: Notify,
     /// The beginning of each update, encoded once.
     head: String,
     peer: Arc<Peer>,
@@ -57,6 +63,8 @@ struct State {
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
     options: Option<RawJson>,
+    /// The newest turns that ended, with the checkpoints after them, for an editor that is told them.
+    ended: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
 }
@@ -75,6 +83,7 @@ impl Session {
             name: name.to_owned(),
             order: Arc::default(),
             commands_reported: Notify::new(),
+            checkpoint_saved: Notify::new(),
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
@@ -295,6 +304,22 @@ impl Session {
         found
     }
 
+    /// Waits for the checkpoint after a turn that has ended.
+    pub(super) async fn checkpoint_after(&self, turn: &TurnId) -> CheckpointId {
+        loop {
+            let saved = self.checkpoint_saved.notified();
+            let found = {
+                let state = self.lock();
+                let ended = state.ended.iter().find(|(ended, ..)| ended == turn);
+                ended.and_then(|(.., checkpoint)| checkpoint.clone())
+            };
+            match found {
+                Some(checkpoint) => return checkpoint,
+                None => saved.await,
+            }
+        }
+    }
+
     /// The editor has answered this question, or cannot.
     pub(super) fn answered(&self, question: &InterruptId) {
         self.lock().questions.remove(question);
@@ -403,11 +428,29 @@ impl Session {
             }
             Event::TurnEnded { turn } => {
                 state.running = None;
+                state.ended.push_back((turn.turn_id.clone(), Timestamp::now(), None));
+                if state.ended.len() > ENDED_TURNS {
+                    state.ended.pop_front();
+                }
                 if state.is_own(&turn.turn_id)
                     && turn.stop_reason == StopReason::Cancelled
                     && state.held.is_none()
                 {
                     (state.held, state.holds_after_cancel) = (Some(VecDeque::new()), true);
+                }
+                Taken::Yes
+            }
+            // It comes after the end of its turn, which may be that of a later one, too.
+            Event::CheckpointSaved { checkpoint } => {
+                let later = |end: Timestamp| checkpoint.at.is_some_and(|at| at <= end);
+                let of_last = state.ended.len().saturating_sub(1);
+                let its = state
+                    .ended
+                    .iter()
+                    .position(|(_, end, saved)| saved.is_none() && later(*end));
+                if let Some((.., saved)) = state.ended.get_mut(its.unwrap_or(of_last)) {
+                    *saved = Some(checkpoint.id);
+                    self.checkpoint_saved.notify_waiters();
                 }
                 Taken::Yes
             }

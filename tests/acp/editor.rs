@@ -1,5 +1,6 @@
 //! An editor that knows nothing but lines.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -7,8 +8,7 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-use crate::home::Home;
-use crate::support::DEADLINE;
+use super::{DEADLINE, Home};
 
 /// A running `sessionctl acp`, and the editor in front of it. It is killed when this is dropped.
 pub(super) struct Editor {
@@ -17,6 +17,10 @@ pub(super) struct Editor {
     lines: Receiver<String>,
     errors: Option<JoinHandle<String>>,
     last_id: u64,
+    /// The methods of its requests, by their ids.
+    pub(super) methods: HashMap<u64, String>,
+    /// Every line that it received.
+    pub(super) received: Vec<String>,
 }
 
 /// The answer to a request, and what came before it.
@@ -109,6 +113,8 @@ impl Editor {
             lines,
             errors: Some(errors),
             last_id: 100,
+            methods: HashMap::new(),
+            received: Vec::new(),
         }
     }
 
@@ -130,6 +136,7 @@ impl Editor {
     /// Sends a request.
     pub(super) fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.last_id += 1;
+        self.methods.insert(self.last_id, method.to_owned());
         let message = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
         self.line(&message.to_string());
         self.last_id
@@ -143,7 +150,9 @@ impl Editor {
     /// The next message, byte for byte.
     pub(super) fn next_line(&mut self) -> String {
         let line = self.lines.recv_timeout(DEADLINE);
-        line.unwrap_or_else(|error| panic!("no message: {error}"))
+        let line = line.unwrap_or_else(|error| panic!("no message: {error}"));
+        self.received.push(line.clone());
+        line
     }
 
     /// The messages up to the first that is as wanted, which is the last of them.

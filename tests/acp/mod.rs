@@ -14,9 +14,13 @@
 mod cancelling;
 mod commands;
 mod editor;
+mod extras;
 mod lines;
 mod opening;
 mod pipe;
 mod profile;
 mod prompting;
 mod recorder;
+
+use crate::home::Home;
+use crate::support::DEADLINE;

@@ -4,6 +4,14 @@
 #![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
 mod claude;
+#[path = "../acp/editor.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "shared with the tests in `acp`, which need all of it"
+)]
+mod editor;
 mod smoke;
 
 use std::ffi::OsStr;
@@ -18,11 +26,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use self::ClientLab as Home;
 use crate::real_claude::bridge::Bridge;
 use crate::support::npm::{self, Clients, Skip};
 
 /// How long a client may run. One that waits for something that never comes is killed.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
+
+/// How long an editor waits for a message.
+const DEADLINE: Duration = CLIENT_LIMIT;
 
 /// The Python SDK, as pip names it.
 const PYTHON_SDK: &str = "agent-client-protocol==0.12.1";
@@ -66,6 +78,14 @@ impl ClientLab {
             agent: "claude",
             own: None,
         })
+    }
+
+    fn path(&self) -> &Path {
+        &self.home
+    }
+
+    fn project(&self) -> String {
+        text(&self.project)
     }
 
     /// The command that stands in an editor's configuration in lab of an agent's.

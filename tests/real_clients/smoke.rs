@@ -1,5 +1,7 @@
 //! A session's life in each client.
 
+mod schema;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Output;

@@ -39,10 +39,15 @@ const QWEN: Installation = Installation {
     script: "@qwen-code/qwen-code/cli-entry.js",
 };
 
-// Clients of the Agent Client Protocol.
+// Clients of the Agent Client Protocol, and a checker for the schema that its SDK has.
 const CLIENTS: Installation = Installation {
-    packages: &["node@22", "@agentclientprotocol/sdk@2.4.0", "acpx@0.19.1"],
-    folder: "acp-clients-sdk-2.4.0-acpx-0.19.1-node-22",
+    packages: &[
+        "node@22",
+        "@agentclientprotocol/sdk@2.4.0",
+        "acpx@0.19.1",
+        "ajv@8.20.0",
+    ],
+    folder: "acp-clients-sdk-2.4.0-acpx-0.19.1-ajv-8.20.0-node-22",
     script: "acpx/dist/cli.js",
 };
 
@@ -80,6 +85,10 @@ pub(crate) struct Clients {
     pub(crate) acpx: PathBuf,
     /// The official SDK with the protocol's unstable methods.
     pub(crate) sdk: PathBuf,
+    /// The folder of the protocol's schemas.
+    pub(crate) schemas: PathBuf,
+    /// The checker.
+    pub(crate) ajv: PathBuf,
 }
 
 /// Why there is no adapter: npm cannot be reached. Nothing else is a reason to skip.
@@ -115,6 +124,8 @@ pub(crate) fn acp_clients() -> Result<Clients, Skip> {
     Ok(Clients {
         node,
         sdk: packages.join("@agentclientprotocol/sdk/dist/v1/unstable/acp.js"),
+        schemas: packages.join("@agentclientprotocol/sdk/schema/v1"),
+        ajv: packages.join("ajv/dist/2020.js"),
         acpx: script,
     })
 }

@@ -1,0 +1,95 @@
+//! The message at which clients of JetBrains fork a session: a private extension that the agents' adapters have too.
+
+use bridge_protocol::history::{Message, Role};
+use bridge_protocol::method::History;
+use bridge_protocol::{ConversationId, ErrorKind};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::editor::Connection;
+use super::message::Failure;
+use super::opening::HISTORY_PAGE;
+use crate::files::digest::sha256;
+
+/// `_meta.jetbrains.air.fork` of `session/fork`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ForkPoint {
+    message_id: String,
+    /// The hash of the message's text. It finds a message whose live id is not the one that it has in the history.
+    message_fingerprint: Option<String>,
+    /// Which of the messages with this text, from 1.
+    #[serde(default = "first")]
+    message_occurrence: usize,
+}
+
+fn first() -> usize {
+    1
+}
+
+impl ForkPoint {
+    /// The point in the `_meta` of a fork; none if it has none of the version that is known.
+    pub(super) fn read(meta: &Value) -> Result<Option<Self>, Failure> {
+        match meta.pointer("/jetbrains/air/fork") {
+            Some(fork) if fork["version"] == 1 => {
+                let point = Self::deserialize(fork);
+                point
+                    .map(Some)
+                    .map_err(|error| Failure::of(ErrorKind::InvalidParams, error))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether it names this message.
+    fn names(&self, id: &str) -> bool {
+        let named = self.message_id.trim();
+        // Older clients send the id of what they show: a part of the message.
+        let whole = named.rsplit_once(":segment:").map(|(whole, _)| whole);
+        id == named || Some(id) == whole
+    }
+
+    /// Whether the agent wrote the message, and its text is the one that is looked for.
+    fn has_text_of(&self, message: &Message) -> bool {
+        let wanted = self.message_fingerprint.as_deref();
+        let texts = message.content.iter().filter(|part| part.kind == "text");
+        let text: String = texts.filter_map(|part| part.text.as_deref()).collect();
+        message.role == Role::Assistant
+            && wanted.and_then(|wanted| wanted.strip_prefix("sha256:")) == Some(&sha256(text.as_bytes()))
+    }
+}
+
+impl Connection {
+    /// The id of the message in the history.
+    pub(super) async fn fork_place(&self, id: ConversationId, point: &ForkPoint) -> Result<String, Failure> {
+        let (mut same, mut cursor) = (Vec::new(), None);
+        loop {
+            let history = History {
+                cursor,
+                limit: Some(HISTORY_PAGE),
+                ..History::of(id)
+            };
+            let page = self.call(history).await?;
+            for message in page.messages {
+                if point.names(&message.id) {
+                    return Ok(message.id);
+                }
+                if point.has_text_of(&message) {
+                    same.push(message.id);
+                }
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let found = point
+            .message_occurrence
+            .checked_sub(1)
+            .and_then(|index| same.into_iter().nth(index));
+        found.ok_or_else(|| {
+            let why = format!("the session has no message {}", point.message_id);
+            Failure::of(ErrorKind::InvalidParams, why)
+        })
+    }
+}

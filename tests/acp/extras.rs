@@ -1,0 +1,154 @@
+//! What the daemon adds to the protocol, and the private extensions of clients that every agent's sessions have here.
+
+use serde_json::{Value, json};
+
+use super::Home;
+use super::editor::{Answered, Editor, sessionctl};
+
+/// The capabilities of a client that knows the daemon.
+fn app() -> Value {
+    json!({"_meta": {"sessiond": {}}})
+}
+
+/// The newest checkpoint that `sessionctl` lists.
+fn newest_checkpoint(home: &Home, session: &str) -> Value {
+    let output = sessionctl(home, &["checkpoints", "--json", session])
+        .output()
+        .unwrap();
+    let page: Value = serde_json::from_slice(&output.stdout).unwrap();
+    page["checkpoints"][0]["id"].clone()
+}
+
+fn said(answered: &Answered) -> String {
+    answered.result();
+    answered.texts("agent_message_chunk").concat()
+}
+
+/// The ids of the messages of the agent in a load.
+fn messages(home: &Home, session: &str) -> Vec<Value> {
+    let loaded = Editor::start(home).on("session/load", session, home);
+    let updates = loaded.updates().into_iter();
+    let chunks = updates.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+    chunks.map(|chunk| chunk["messageId"].clone()).collect()
+}
+
+fn fork(editor: &mut Editor, home: &Home, session: &str, meta: Value) -> Answered {
+    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": [], "_meta": meta});
+    editor.call("session/fork", params)
+}
+
+/// The prompts that the agent has of a session.
+fn prompts(editor: &mut Editor, session: &Value) -> Vec<String> {
+    let recalled = said(&editor.prompt(session.as_str().unwrap(), "[[recall]]"));
+    let turns: Vec<Value> = serde_json::from_str(&recalled).unwrap();
+    turns
+        .iter()
+        .map(|turn| turn["user"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn an_app_is_told_the_checkpoint_of_each_turn_and_edits_there() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::spawn(&mut super::editor::command(&home, &[]));
+    let about = editor.call(
+        "initialize",
+        json!({"protocolVersion": 1, "clientCapabilities": app()}),
+    );
+    let extras = &about.result()["agentCapabilities"]["_meta"]["sessiond"];
+    assert_eq!(
+        extras["prompt"],
+        json!({"edit": {}, "checkpointId": {}}),
+        "{extras}"
+    );
+    let session = editor.new_session(&home);
+    let mut checkpoints = Vec::new();
+    for text in ["one", "two", "three"] {
+        let answered = editor.prompt(&session, text);
+        let extras = answered.result()["_meta"]["sessiond"].clone();
+        assert!(extras["turnId"].is_string(), "{extras}");
+        assert_eq!(extras["checkpointId"], newest_checkpoint(&home, &session));
+        checkpoints.push(extras["checkpointId"].clone());
+    }
+    let edit = |at: &Value, text: &str| {
+        json!({
+            "sessionId": session, "prompt": [{"type": "text", "text": text}], "_meta": {"sessiond": {"edit": at}},
+        })
+    };
+    let edited = editor.call("session/prompt", edit(&checkpoints[1], "another"));
+    assert_eq!(said(&edited), "echo: another");
+    assert_eq!(edited.texts("user_message_chunk"), [] as [&str; 0]);
+    assert_eq!(
+        edited.result()["_meta"]["sessiond"]["checkpointId"],
+        newest_checkpoint(&home, &session)
+    );
+    assert_eq!(prompts(&mut editor, &json!(session)), ["one", "another"]);
+    let refused = editor.call("session/prompt", edit(&json!("none"), "x"));
+    assert_eq!(refused.code(), -32602);
+    let refused = editor.call("session/prompt", edit(&json!(7), "x"));
+    assert_eq!(refused.code(), -32602);
+}
+
+#[test]
+fn a_client_of_jetbrains_forks_at_a_message() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "[[say same]]", "[[say same]]", "four"] {
+        editor.prompt(&session, text).result();
+    }
+    let ids = messages(&home, &session);
+    let point = |point: Value| json!({"jetbrains": {"air": {"fork": point}}});
+    let part = format!("{}:segment:2", ids[1].as_str().unwrap());
+    // The hash of "same".
+    let same = "sha256:0967115f2813a3541eaef77de9d9d5773f1c0c04314b0bbfe4ff3b3b1c55b5d5";
+    for (place, turns) in [
+        (json!({"version": 1, "messageId": ids[0]}), 1),
+        (json!({"version": 1, "messageId": part}), 2),
+        (
+            json!({"version": 1, "messageId": "live", "messageFingerprint": same, "messageOccurrence": 2}),
+            3,
+        ),
+        (json!({"version": 2, "messageId": ids[0]}), 4),
+    ] {
+        let forked = fork(&mut editor, &home, &session, point(place.clone()));
+        let branch = forked.result()["sessionId"].clone();
+        assert_eq!(prompts(&mut editor, &branch).len(), turns, "{place}");
+    }
+    for wrong in [
+        json!({"version": 1, "messageId": "none"}),
+        json!({"version": 1}),
+        json!({"version": 1, "messageId": "live", "messageFingerprint": same, "messageOccurrence": 3}),
+    ] {
+        let refused = fork(&mut editor, &home, &session, point(wrong.clone()));
+        assert_eq!(refused.code(), -32602, "{wrong}");
+    }
+}
+
+#[test]
+fn a_client_of_jetbrains_is_told_that_a_replay_has_ended() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let wanted = json!({"_meta": {"jetbrains": {"air": {"version": 1, "capabilities": ["loadReplayEnd"]}}}});
+    let mut editor = Editor::with(&home, wanted);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let loaded = editor.on("session/load", &session, &home);
+    let kinds = loaded.kinds();
+    let expected = [
+        "user_message_chunk",
+        "agent_message_chunk",
+        "session_info_update",
+        "available_commands_update",
+    ];
+    assert_eq!(kinds, expected);
+    assert_eq!(
+        *loaded.updates()[2],
+        json!({
+            "sessionUpdate": "session_info_update",
+            "_meta": {"jetbrains": {"air": {"version": 1, "loadReplayEnd": true}}},
+        })
+    );
+}
