@@ -18,3 +18,4 @@ mod lines;
 mod opening;
 mod pipe;
 mod prompting;
+mod stalled;
