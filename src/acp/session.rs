@@ -24,9 +24,6 @@ use super::{commands, message};
 use crate::bridge::{Bridge, Encoded, Subscriber, Taken};
 use crate::server::PushError;
 
-/// Messages that are held back while a session is opened: as many as wait for one client otherwise.
-const HELD_MESSAGES: usize = 65_536;
-
 /// The newest turns whose checkpoints are looked for.
 const ENDED_TURNS: usize = 8;
 
@@ -52,7 +49,7 @@ struct State {
     /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored.
     subscription: u64,
     /// What waits until it may be sent; none while everything is sent at once.
-    held: Option<VecDeque<String>>,
+    held: Option<Held>,
     /// Whether messages are held only after a cancelled prompt, until the next turn.
     holds_after_cancel: bool,
     /// The turns of the editor's prompts that are not answered, in the order of arrival, and whether they were cancelled.
@@ -67,6 +64,13 @@ struct State {
     ended: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
+}
+
+/// Messages that are held back, as many as may wait for one client.
+#[derive(Default)]
+struct Held {
+    lines: VecDeque<String>,
+    bytes: usize,
 }
 
 /// The conversation when a subscription began.
@@ -167,8 +171,11 @@ impl Session {
             let line = {
                 let mut state = self.lock();
                 let Some(held) = &mut state.held else { return };
-                match held.pop_front() {
-                    Some(line) => line,
+                match held.lines.pop_front() {
+                    Some(line) => {
+                        held.bytes -= line.len();
+                        line
+                    }
                     None => {
                         (state.held, state.holds_after_cancel) = (None, false);
                         return;
@@ -197,7 +204,8 @@ impl Session {
         state.commands = state.commands.take().or(commands);
         let line = self.line(&self.announcement(&state));
         if let Some(held) = &mut state.held {
-            held.push_front(line);
+            held.bytes += line.len();
+            held.lines.push_front(line);
         }
     }
 
@@ -205,8 +213,10 @@ impl Session {
     pub(super) async fn replay_commands(&self) {
         let update = {
             let mut state = self.lock();
-            let held = state.held.iter_mut();
-            held.for_each(|held| held.retain(|line| !self.is_of_commands(line)));
+            if let Some(held) = &mut state.held {
+                held.lines.retain(|line| !self.is_of_commands(line));
+                held.bytes = held.lines.iter().map(String::len).sum();
+            }
             self.announcement(&state)
         };
         self.replay_as_it_is(&update).await;
@@ -436,7 +446,7 @@ impl Session {
                     && turn.stop_reason == StopReason::Cancelled
                     && state.held.is_none()
                 {
-                    (state.held, state.holds_after_cancel) = (Some(VecDeque::new()), true);
+                    (state.held, state.holds_after_cancel) = (Some(Held::default()), true);
                 }
                 Taken::Yes
             }
@@ -529,26 +539,27 @@ impl Session {
         if !std::mem::take(&mut state.holds_after_cancel) {
             return Taken::Yes;
         }
-        let mut held = state.held.take().into_iter().flatten();
+        let mut held = state.held.take().into_iter().flat_map(|held| held.lines);
         let failed = held.find_map(|line| self.peer.outbox.try_push(&[&line]).err());
         taken(failed.map_or(Ok(()), Err))
     }
 
     fn send(&self, state: &mut State, line: String) -> Taken {
-        if state
-            .held
-            .as_ref()
-            .is_some_and(|held| held.len() >= HELD_MESSAGES)
-        {
-            let taken = self.end_hold_after_cancel(state);
+        let limits = self.peer.outbox.limits();
+        let is_full = |held: &Held| !limits.has_room(held.lines.len(), held.bytes, line.len());
+        if state.held.as_ref().is_some_and(is_full) {
+            let taken = match state.holds_after_cancel {
+                true => self.end_hold_after_cancel(state),
+                false => Taken::Full,
+            };
             if taken != Taken::Yes {
                 return taken;
             }
         }
         match &mut state.held {
-            Some(held) if held.len() >= HELD_MESSAGES => Taken::Full,
             Some(held) => {
-                held.push_back(line);
+                held.bytes += line.len();
+                held.lines.push_back(line);
                 Taken::Yes
             }
             None => taken(self.peer.outbox.try_push(&[&line])),
@@ -664,7 +675,7 @@ impl Subscriber for SessionSubscriber {
         };
         if self.is_slow {
             tracing::warn!("an editor reads too slowly, and is disconnected");
-            session.peer.outbox.finish();
+            session.peer.outbox.abandon();
             return;
         }
         tokio::spawn(async move {

@@ -33,6 +33,13 @@ pub struct OutboxLimits {
     pub bytes: usize,
 }
 
+impl OutboxLimits {
+    /// Whether a message of this length fits behind so many messages and bytes.
+    pub(crate) fn has_room(&self, messages: usize, bytes: usize, length: usize) -> bool {
+        messages < self.messages && (bytes == 0 || bytes + length <= self.bytes)
+    }
+}
+
 impl Default for OutboxLimits {
     fn default() -> Self {
         Self {
@@ -94,6 +101,8 @@ struct Shared {
 struct State {
     /// Nothing more is taken; what waits is written.
     is_closed: bool,
+    /// Nothing more is written either.
+    is_abandoned: bool,
     segments: VecDeque<Segment>,
     /// What waits, the segment that is being written included.
     messages: usize,
@@ -178,6 +187,20 @@ impl Outbox {
         self.shared.room.notify_waiters();
     }
 
+    /// Takes nothing more, drops what waits and ends the connection: for a client that does not read.
+    pub(crate) fn abandon(&self) {
+        {
+            let mut state = self.shared.lock();
+            (state.is_abandoned, state.segments) = (true, VecDeque::new());
+        }
+        self.finish();
+    }
+
+    /// The limits of the queue.
+    pub(crate) fn limits(&self) -> OutboxLimits {
+        self.shared.limits
+    }
+
     /// Pushes a message in parts, waiting for room. Cancel-safe: it was pushed whole or not at all.
     ///
     /// # Errors
@@ -227,7 +250,7 @@ impl Outbox {
         if state.is_closed {
             return Err(PushError::Closed);
         }
-        if !state.has_room(limits, length) {
+        if !limits.has_room(state.messages, state.bytes, length) {
             return Err(PushError::Full);
         }
         state.append(parts, length);
@@ -245,13 +268,19 @@ impl Writer {
     /// Writes until there is no more to write.
     ///
     /// # Errors
-    /// What writing failed with, nearly always that the peer is gone.
+    /// What writing failed with, nearly always that the peer is gone; and that the queue was abandoned.
     pub(super) async fn run(self) -> io::Result<()> {
         while let Some(mut segment) = self.next_segment().await {
             while segment.written < segment.bytes.len() {
+                if self.shared.lock().is_abandoned {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
                 match self.socket.try_write(&segment.bytes[segment.written..]) {
                     Ok(written) => segment.written += written,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.writable().await?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::select! {
+                        writable = self.socket.writable() => writable?,
+                        () = self.shared.work.notified() => {}
+                    },
                     Err(error) => return Err(error),
                 }
             }
@@ -296,10 +325,6 @@ impl Shared {
 }
 
 impl State {
-    fn has_room(&self, limits: &OutboxLimits, length: usize) -> bool {
-        self.messages < limits.messages && (self.bytes == 0 || self.bytes + length <= limits.bytes)
-    }
-
     fn append(&mut self, parts: &[&str], length: usize) {
         let is_full = |last: &Segment| last.bytes.len() + length > SEGMENT_BYTES;
         if self.segments.back().is_none_or(is_full) {

@@ -124,22 +124,15 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let _daemon = home.start();
     let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
-    let params = json!({
-        "cwd": home.project(), "mcpServers": [], "_meta": {"sessiond": {"agent": "scripted"}},
-    });
-    let made = one.call("session/new", params);
-    let session = made.result()["sessionId"].as_str().unwrap().to_owned();
+    let session = one.new_session_of("scripted", &home);
     other.on("session/resume", &session, &home).result();
-    let say = |text: &str| {
-        let update =
-            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#
-        )
-    };
     let pipe = home.path().join("answered");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let script = format!("{}\nhold\nuntil answered\n{}", say("begun"), say("late"));
+    let script = format!(
+        "{}\nhold\nuntil answered\n{}",
+        scripted::chunk("begun"),
+        scripted::chunk("late")
+    );
     let prompt = one.begin_prompt(&session, &script);
     one.until_said("begun");
     cancel(&mut one, &session);
@@ -149,6 +142,6 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     let listed = one.call("session/list", json!({}));
     assert_eq!(listed.before, [] as [Value; 0]);
     // The next request about the session lets it out.
-    let answered = one.prompt(&session, &say("next"));
+    let answered = one.prompt(&session, &scripted::chunk("next"));
     assert_eq!(answered.texts("agent_message_chunk"), ["late", "next"]);
 }

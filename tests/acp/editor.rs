@@ -218,6 +218,14 @@ impl Editor {
         made.result()["sessionId"].as_str().unwrap().to_owned()
     }
 
+    /// A new session of this agent: its id.
+    pub(super) fn new_session_of(&mut self, agent: &str, home: &Home) -> String {
+        let meta = json!({"sessiond": {"agent": agent}});
+        let params = json!({"cwd": home.project(), "mcpServers": [], "_meta": meta});
+        let made = self.call("session/new", params);
+        made.result()["sessionId"].as_str().unwrap().to_owned()
+    }
+
     pub(super) fn begin_prompt(&mut self, session: &str, text: &str) -> u64 {
         let prompt = json!([{"type": "text", "text": text}]);
         self.begin("session/prompt", json!({"sessionId": session, "prompt": prompt}))

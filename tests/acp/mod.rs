@@ -21,6 +21,7 @@ mod pipe;
 mod profile;
 mod prompting;
 mod recorder;
+mod stalled;
 
 use crate::home::Home;
 use crate::support::DEADLINE;

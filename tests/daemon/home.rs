@@ -282,8 +282,17 @@ impl Daemon<'_> {
 
     /// The most memory that it ever took, in bytes; none where the system does not tell.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
+        self.memory("VmHWM:")
+    }
+
+    /// The memory that it takes now, in bytes; none where the system does not tell.
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, figure: &str) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(figure))?;
         let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kilobytes * 1024)
     }

@@ -9,7 +9,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::test_programs;
@@ -34,6 +34,12 @@ pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
          [agents.{name}.env]\n{LOG} = \"{name}.log\"\n{capabilities}",
         program.display()
     )
+}
+
+/// The line of a script that sends a chunk of the agent's message.
+pub(crate) fn chunk(text: &str) -> String {
+    let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+    format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#)
 }
 
 /// What the agent of this name was sent, in order, by all its processes.
