@@ -13,6 +13,7 @@
 
 mod commands;
 mod editor;
+mod forwarding;
 mod lines;
 mod opening;
 mod pipe;
