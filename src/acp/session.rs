@@ -337,7 +337,8 @@ impl Session {
 
     /// Whether the running turn is one of the editor's.
     pub(super) fn runs_own_turn(&self) -> bool {
-        self.lock().runs_own_turn
+        let state = self.lock();
+        state.running.as_ref().is_some_and(|running| state.is_own(running))
     }
 
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
