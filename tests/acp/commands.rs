@@ -106,6 +106,8 @@ fn an_edit_is_cancelled_before_its_turn_begins() {
     let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
     editor.notify("session/cancel", json!({"sessionId": session}));
     assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
+    // An edit is refused while the branch of the cancelled one is given up; a prompt waits for that.
+    assert_eq!(said(&editor.prompt(&session, "once more")), "echo: once more");
     let edit = editor.begin_prompt(&session, "/edit 1 two");
     let next = editor.begin_prompt(&session, "three");
     assert_eq!(said(&editor.finish(edit)), "echo: two");
