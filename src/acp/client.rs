@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::message::{self, Failure};
 use crate::agent::client::ClientProfile;
+use crate::agent::message::MethodName;
 
 /// An editor, as it describes itself. Before `initialize` it can do nothing.
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub(super) struct Client {
     capabilities: Value,
     /// What agents are sent about it.
     profile: ClientProfile,
+    /// The methods for its files and terminals.
+    offered: Vec<MethodName>,
 }
 
 impl Client {
@@ -28,16 +31,16 @@ impl Client {
             client_capabilities: capabilities,
             client_info: info,
         } = message::read(params)?;
+        let profile = ClientProfile {
+            capabilities,
+            info,
+            arguments: None,
+        };
+        let capabilities = profile.capabilities.as_ref().and_then(|raw| raw.read().ok());
         Ok(Self {
-            capabilities: capabilities
-                .as_ref()
-                .and_then(|raw| raw.read().ok())
-                .unwrap_or_default(),
-            profile: ClientProfile {
-                capabilities,
-                info,
-                arguments: None,
-            },
+            capabilities: capabilities.unwrap_or_default(),
+            offered: profile.offered_methods(),
+            profile,
         })
     }
 
@@ -64,6 +67,11 @@ impl Client {
             "url" => self.has("/elicitation/url"),
             _ => false,
         }
+    }
+
+    /// Whether it has the files or terminals that a method of the agent is for.
+    pub(super) fn offers(&self, method: &MethodName) -> bool {
+        self.offered.contains(method)
     }
 
     /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.

@@ -123,6 +123,11 @@ impl Dialogue for Editor {
         let bytes = match line {
             Piece::Line(bytes) => bytes,
             Piece::TooLong(found) => {
+                let id = found.id.as_deref().filter(|_| found.method.is_none());
+                if let Some(id) = id.and_then(|id| id.parse().ok()) {
+                    // The agent gets an error for it.
+                    self.connection.peer.take_forwarded(id);
+                }
                 let why = "the line is longer than the limit (max_line_bytes)";
                 self.refuse(found.id.as_deref(), Failure::of(ErrorKind::InvalidRequest, why));
                 return;
@@ -150,8 +155,10 @@ impl Dialogue for Editor {
             (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
             (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
             (Kind::Response, _, Some(id)) if envelope.result().or(envelope.error()).is_some() => {
-                let asked = id.parse().ok().and_then(|id| self.connection.peer.settle(id));
-                if let Some(asked) = asked {
+                let id = id.parse().ok();
+                if let Some(forwarded) = id.and_then(|id| self.connection.peer.take_forwarded(id)) {
+                    forwarded.answered(envelope.result(), envelope.error());
+                } else if let Some(asked) = id.and_then(|id| self.connection.peer.settle(id)) {
                     let outcome = envelope.result().map(ToOwned::to_owned);
                     let connection = Arc::clone(&self.connection);
                     self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
@@ -166,6 +173,10 @@ impl Dialogue for Editor {
 
     fn is_open(&self) -> bool {
         self.gate.is_none()
+    }
+
+    fn input_ended(&mut self) {
+        self.connection.peer.leaves();
     }
 
     fn is_idle(&self) -> bool {

@@ -12,6 +12,7 @@
 //! | `settings` | modes, options and models; signing in and out |
 //! | `session` | one session of the editor: passes the conversation's events on as updates |
 //! | `peer` | the way to the editor, and its answers to the agent's questions |
+//! | `forwarding` | passes the agent's requests for files and terminals on to the editor |
 //! | `client` | the capabilities of the editor |
 //! | `commands` | rewind, edit, fork, undo, continue and history as commands in a prompt |
 //! | `message` | the text of messages, and errors in the protocol's codes |
@@ -23,6 +24,7 @@ mod client;
 mod commands;
 mod editor;
 mod fork_point;
+mod forwarding;
 mod message;
 mod opening;
 mod peer;

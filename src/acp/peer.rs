@@ -12,8 +12,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::client::Client;
+use super::forwarding::Forwarded;
 use super::session::Session;
 use crate::agent::client::ClientProfile;
+use crate::agent::message::MethodName;
 use crate::server::Outbox;
 
 /// The editor.
@@ -29,6 +31,9 @@ struct State {
     /// The id of the last request that was sent.
     last_id: u64,
     asked: HashMap<u64, Asked>,
+    forwarded: HashMap<u64, Forwarded>,
+    /// Whether the editor sends nothing more, and so answers nothing.
+    has_left: bool,
 }
 
 /// A question that the editor was asked.
@@ -98,6 +103,37 @@ impl Peer {
         };
         state.asked.insert(id, asked);
         id
+    }
+
+    /// Whether the editor has the files or terminals that a method of the agent is for.
+    pub(super) fn offers(&self, method: &MethodName) -> bool {
+        let state = self.lock();
+        !state.has_left && state.client.offers(method)
+    }
+
+    /// Registers a request of the agent that is passed on, and gives the id of its request.
+    pub(super) fn forward(&self, request: Forwarded) -> u64 {
+        let mut state = self.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        state.forwarded.insert(id, request);
+        id
+    }
+
+    /// The request of the agent that was passed on under this id, which is settled from now on.
+    pub(super) fn take_forwarded(&self, id: u64) -> Option<Forwarded> {
+        self.lock().forwarded.remove(&id)
+    }
+
+    /// The editor sends nothing more: the agent gets errors for what it wants of it.
+    pub(super) fn leaves(&self) {
+        let left = {
+            let mut state = self.lock();
+            state.has_left = true;
+            std::mem::take(&mut state.forwarded)
+        };
+        // Outside the lock: their sessions have this peer.
+        drop(left);
     }
 
     /// The question whose request has this id, which is settled from now on.

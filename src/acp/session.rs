@@ -19,9 +19,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
+use super::forwarding::Forwarding;
 use super::peer::Peer;
 use super::{commands, message};
-use crate::bridge::{Bridge, Encoded, Subscriber, Taken};
+use crate::agent::message::RawId;
+use crate::bridge::{Bridge, ClientRequest, Encoded, Subscriber, Suits, Taken};
 use crate::server::PushError;
 
 /// The newest turns whose checkpoints are looked for.
@@ -39,7 +41,8 @@ pub(super) struct Session {
     checkpoint_saved: Notify,
     /// The beginning of each update, encoded once.
     head: String,
-    peer: Arc<Peer>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) forwarding: Forwarding,
     state: Mutex<State>,
 }
 
@@ -92,6 +95,7 @@ impl Session {
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
             peer,
+            forwarding: Forwarding::default(),
             state: Mutex::default(),
         })
     }
@@ -158,6 +162,7 @@ impl Session {
         for (_, request) in state.questions.drain() {
             self.peer.settle(request);
         }
+        self.forget_forwarded();
         *state = State {
             subscription: state.subscription + 1,
             turns: std::mem::take(&mut state.turns),
@@ -330,6 +335,22 @@ impl Session {
         }
     }
 
+    /// Whether the running turn is one of the editor's.
+    pub(super) fn runs_own_turn(&self) -> bool {
+        let state = self.lock();
+        state.running.as_ref().is_some_and(|turn| state.is_own(turn))
+    }
+
+    /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
+    /// are held back: the agent may release its terminals.
+    pub(super) fn send_request(&self, line: String) -> bool {
+        let mut state = self.lock();
+        match state.holds_after_cancel {
+            true => self.peer.outbox.try_push(&[&line]).is_ok(),
+            false => self.send(&mut state, line) == Taken::Yes,
+        }
+    }
+
     /// The editor has answered this question, or cannot.
     pub(super) fn answered(&self, question: &InterruptId) {
         self.lock().questions.remove(question);
@@ -438,7 +459,9 @@ impl Session {
             }
             Event::TurnEnded { turn } => {
                 state.running = None;
-                state.ended.push_back((turn.turn_id.clone(), Timestamp::now(), None));
+                state
+                    .ended
+                    .push_back((turn.turn_id.clone(), Timestamp::now(), None));
                 if state.ended.len() > ENDED_TURNS {
                     state.ended.pop_front();
                 }
@@ -683,6 +706,23 @@ impl Subscriber for SessionSubscriber {
                 tracing::warn!(%error, "an editor cannot follow its conversation any more");
             }
         });
+    }
+
+    fn suits(&self, request: &ClientRequest) -> Suits {
+        let session = self.session.upgrade();
+        session.map_or(Suits::No, |session| session.suits(request))
+    }
+
+    fn ask(&mut self, request: ClientRequest) {
+        if let Some(session) = self.session.upgrade() {
+            session.forward(request);
+        }
+    }
+
+    fn withdraw(&mut self, id: Option<&RawId>) {
+        if let Some(session) = self.session.upgrade() {
+            session.withdraw(id);
+        }
     }
 
     fn is_gone(&self) -> bool {

@@ -21,9 +21,9 @@ use super::message::{CallError, MethodName, RawId, RequestId};
 use super::process::Death;
 use super::wire::Attachment;
 
-/// How many of the agent's requests may be unanswered in one session. More are refused. A turn has at most a handful
-/// of parallel tools.
-pub const MAX_OPEN_REQUESTS: usize = 64;
+/// How many of the agent's requests may be unanswered in one session. More are refused. Agents read many files of their client at
+/// once, and wait for each of its terminals.
+pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// How much an inbox holds before it drops updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -96,6 +96,12 @@ pub mod method {
         (TERMINAL_RELEASE, "/terminal"),
     ];
 
+    /// Whether a method is for the client's files or terminals.
+    #[must_use]
+    pub fn is_of_client(name: &str) -> bool {
+        OF_CLIENT.iter().any(|(known, _)| *known == name)
+    }
+
     /// Frequent names.
     pub(super) const FROM_AGENT: &[&str] = &[
         SESSION_UPDATE,

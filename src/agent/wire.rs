@@ -285,11 +285,32 @@ impl Connection {
     /// [`CallError::NotWaiting`] if it already has an answer. After other errors nothing was sent, and the request is
     /// still open.
     pub fn respond(&self, id: &RawId, outcome: Result<&RawValue, &AgentError>) -> Result<(), CallError> {
+        self.answer(
+            id,
+            match outcome {
+                Ok(result) => encode_answer(id, "result", result.get()),
+                Err(error) => encode_error(id.as_str(), error),
+            },
+        )
+    }
+
+    /// Passes on another program's answer to a request of the agent, byte for byte. Otherwise like [`Connection::respond`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::respond`].
+    pub fn relay(&self, id: &RawId, outcome: Result<&RawValue, &RawValue>) -> Result<(), CallError> {
+        self.answer(
+            id,
+            match outcome {
+                Ok(result) => encode_answer(id, "result", result.get()),
+                Err(error) => encode_answer(id, "error", error.get()),
+            },
+        )
+    }
+
+    fn answer(&self, id: &RawId, line: String) -> Result<(), CallError> {
         self.shared.check_alive()?;
-        let line = match outcome {
-            Ok(result) => encode_result(id, result.get()),
-            Err(error) => encode_error(id.as_str(), error),
-        };
         let mut routes = self.shared.routes();
         if !routes.is_waiting(id) {
             return Err(CallError::NotWaiting(id.clone()));
@@ -484,12 +505,15 @@ fn encode(request: Option<RequestId>, method: &str, params: &str) -> String {
     line
 }
 
-fn encode_result(id: &RawId, result: &str) -> String {
-    let mut line = String::with_capacity(result.len() + id.as_str().len() + 48);
+/// Encodes an answer whose `member`, `result` or `error`, has this value.
+fn encode_answer(id: &RawId, member: &str, value: &str) -> String {
+    let mut line = String::with_capacity(value.len() + id.as_str().len() + 48);
     line.push_str("{\"jsonrpc\":\"2.0\",\"id\":");
     line.push_str(id.as_str());
-    line.push_str(",\"result\":");
-    push_on_one_line(&mut line, result);
+    line.push_str(",\"");
+    line.push_str(member);
+    line.push_str("\":");
+    push_on_one_line(&mut line, value);
     line.push_str("}\n");
     line
 }

@@ -22,6 +22,9 @@ use bridge_protocol::{ConversationId, Cursor, TurnId};
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
+use super::client_request::{ClientRequest, Suits};
+use crate::agent::message::RawId;
+
 pub use ring::{Ring, RingLimits};
 
 /// One event as every subscriber gets it: the JSON of an `EventEnvelope`.
@@ -80,6 +83,17 @@ pub trait Subscriber: Send {
 
     /// Whether it has disconnected.
     fn is_gone(&self) -> bool;
+
+    /// How well its client is suited to answer a request of the agent.
+    fn suits(&self, _: &ClientRequest) -> Suits {
+        Suits::No
+    }
+
+    /// Passes a request that suits it on to its client.
+    fn ask(&mut self, _: ClientRequest) {}
+
+    /// The agent no longer wants the answer to its request with this id; if none is given, the session of all of them has ended.
+    fn withdraw(&mut self, _: Option<&RawId>) {}
 }
 
 /// A subscriber and the last event that it took.
@@ -383,6 +397,27 @@ impl Stream {
             },
             at,
         );
+    }
+
+    /// Passes a request of the agent to the subscriber whose client is suited best; gives it back if no client is.
+    pub fn ask(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
+        let seats = self.seats.iter_mut();
+        let suited = seats.map(|seat| (seat.subscriber.suits(&request), seat));
+        let best = suited
+            .filter(|(suits, _)| *suits > Suits::No)
+            .max_by_key(|(suits, _)| *suits);
+        match best {
+            Some((_, seat)) => seat.subscriber.ask(request),
+            None => return Err(request),
+        }
+        Ok(())
+    }
+
+    /// Withdraws a request of the agent, or all if none is named.
+    pub fn withdraw(&mut self, id: Option<&RawId>) {
+        for seat in &mut self.seats {
+            seat.subscriber.withdraw(id);
+        }
     }
 
     /// Whether what came after this cursor is still held, here or in the daemon's ring, which goes back further unless

@@ -11,6 +11,7 @@ mod arrival;
 mod branching;
 mod bundle;
 mod checking;
+pub mod client_request;
 pub mod climbing;
 mod closed_sessions;
 mod deleting;

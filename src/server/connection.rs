@@ -41,6 +41,9 @@ pub trait Dialogue: Send {
     /// Whether the next line may be taken.
     fn is_open(&self) -> bool;
 
+    /// The client sends nothing more.
+    fn input_ended(&mut self) {}
+
     /// Whether nothing is running.
     fn is_idle(&self) -> bool;
 
@@ -87,7 +90,10 @@ pub(super) async fn run(
             () = dialogue.advance(), if !dialogue.is_idle() => {}
             line = next_line(&socket, &mut lines), if dialogue.is_open() => match line {
                 Ok(Some(line)) => dialogue.take_line(line),
-                Ok(None) => break,
+                Ok(None) => {
+                    dialogue.input_ended();
+                    break;
+                }
                 Err(error) => {
                     tracing::debug!(connection = id, %error, "the client is gone");
                     return;

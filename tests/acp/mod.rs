@@ -15,6 +15,7 @@ mod cancelling;
 mod commands;
 mod editor;
 mod extras;
+mod forwarding;
 mod lines;
 mod opening;
 mod pipe;

@@ -55,6 +55,16 @@ impl Recorder {
         texts.map(|text| text.trim().to_owned()).collect()
     }
 
+    /// The lines that all processes were sent.
+    pub(super) fn all_lines(&self) -> Vec<String> {
+        let texts = self.texts("lines");
+        texts
+            .iter()
+            .flat_map(|text| text.lines())
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// The lines that the process was sent whose client has this name.
     pub(super) fn lines_for(&self, client: &str) -> Vec<String> {
         let is_its = |text: &String| {

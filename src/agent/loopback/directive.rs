@@ -21,6 +21,11 @@ pub(super) enum Directive {
         path: String,
         text: String,
     },
+    Call {
+        method: String,
+        /// The parameters as JSON on one line; the session's id is added.
+        params_json: String,
+    },
     Ask(String),
     Limit {
         duration_ms: i64,
@@ -75,7 +80,13 @@ pub(super) fn parse(text: &str) -> Vec<Directive> {
 /// closing brackets.
 fn parse_one(inside: &str) -> Option<(Directive, usize)> {
     if let Some(call) = inside.strip_prefix("tool ") {
-        let (directive, length) = parse_tool(call)?;
+        let (name, input_json, length) = parse_call(call)?;
+        let directive = Directive::Tool { name, input_json };
+        return Some((directive, inside.len() - call.len() + length));
+    }
+    if let Some(call) = inside.strip_prefix("call ") {
+        let (method, params_json, length) = parse_call(call)?;
+        let directive = Directive::Call { method, params_json };
         return Some((directive, inside.len() - call.len() + length));
     }
     let end = inside.find("]]")?;
@@ -130,8 +141,8 @@ fn parse_one(inside: &str) -> Option<(Directive, usize)> {
     Some((directive, end + 2))
 }
 
-/// `NAME JSON]]`: the arguments may contain closing brackets, so they end where the JSON ends.
-fn parse_tool(call: &str) -> Option<(Directive, usize)> {
+/// `NAME JSON]]`: the arguments may contain closing brackets, so they end where the JSON ends. Returns both, and the length.
+fn parse_call(call: &str) -> Option<(String, String, usize)> {
     let (name, arguments) = match (call.find(char::is_whitespace), call.find("]]")) {
         (Some(space), Some(end)) if space < end => call.split_at(space),
         (_, Some(end)) => call.split_at(end),
@@ -151,15 +162,9 @@ fn parse_tool(call: &str) -> Option<(Directive, usize)> {
     let behind = &call[length..];
     let closing = behind.trim_start();
     let length = length + behind.len() - closing.len() + 2;
-    closing.starts_with("]]").then(|| {
-        (
-            Directive::Tool {
-                name: name.to_owned(),
-                input_json,
-            },
-            length,
-        )
-    })
+    closing
+        .starts_with("]]")
+        .then(|| (name.to_owned(), input_json, length))
 }
 
 /// Parses a number of seconds, possibly with a fraction, into milliseconds.
@@ -208,6 +213,13 @@ mod tests {
             ),
             ("[[tool Read {\n}]]", tool("Read", "{ }")),
             ("[[tool Read]]", tool("Read", "{}")),
+            (
+                "[[call fs/read_text_file {\"path\":\"]]\"}]]",
+                Directive::Call {
+                    method: "fs/read_text_file".into(),
+                    params_json: "{\"path\":\"]]\"}".into(),
+                },
+            ),
             (
                 "[[write a/b.txt some text]]",
                 Directive::Write {

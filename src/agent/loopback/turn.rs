@@ -139,6 +139,7 @@ impl Turn<'_> {
             Directive::Stream { chunks, interval_ms } => return self.stream(chunks, interval_ms),
             Directive::Tool { name, input_json } => return self.call_tool(&name, &input_json),
             Directive::Write { path, text } => return self.write_file(&path, &text),
+            Directive::Call { method, params_json } => return self.call_client(&method, &params_json),
             Directive::Ask(question) => return self.ask(&question, None),
             Directive::Limit { duration_ms } => return self.limit(duration_ms),
             Directive::Fail(kind) => return self.fail(kind),

@@ -117,8 +117,13 @@ impl Output {
 
     /// Sends a request with an id from [`Output::next_request_id`]. The caller must expect the answer before it sends
     /// the request.
-    pub(super) fn request(&self, id: u64, method: &str, params: &Value) {
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+    pub(super) fn request(&self, id: u64, method: &str, params: &impl Serialize) {
+        self.send(&Request {
+            jsonrpc: "2.0",
+            id,
+            method,
+            params,
+        });
     }
 
     pub(super) fn next_request_id(&self) -> u64 {
@@ -128,6 +133,14 @@ impl Output {
     pub(super) fn update(&self, session_id: &str, update: &impl Serialize) {
         self.notify("session/update", &UpdateParams { session_id, update });
     }
+}
+
+#[derive(Serialize)]
+struct Request<'a, P: Serialize> {
+    jsonrpc: &'a str,
+    id: u64,
+    method: &'a str,
+    params: &'a P,
 }
 
 #[derive(Serialize)]

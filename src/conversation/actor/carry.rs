@@ -75,7 +75,7 @@ impl Actor {
             // Dropped in the middle: it closes what it has opened, and a process that hangs is left to its other users.
             Effect::GiveUpClimb => self.job = None,
             Effect::Detach => {
-                self.questions.clear();
+                self.forget_requests();
                 if let Some(session) = self.session.take() {
                     self.closed.close(session, false, Duration::ZERO);
                 }
@@ -485,7 +485,7 @@ impl Actor {
     }
 
     fn close_session(&mut self, job: u64, delete_transcripts: bool, by_force: bool) {
-        self.questions.clear();
+        self.forget_requests();
         let session = self.session.take();
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();

@@ -94,7 +94,7 @@ impl Actor {
 
     /// Drops everything else that is under way. The sessions are closed, since their agents may still work.
     fn let_go(&mut self) {
-        self.questions.clear();
+        self.forget_requests();
         self.dead = None;
         self.place = None;
         self.deadlines.clear();

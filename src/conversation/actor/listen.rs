@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
-use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, RawId, method};
+use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, MethodName, RawId, method};
 use crate::agent::profile::{RAW_EVENT_METHOD, announced_transcript};
+use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{Input, Part};
 use crate::conversation::events::{Encoded, Subscriber};
 use crate::conversation::growth::Growth;
@@ -56,7 +57,21 @@ impl Actor {
                     id,
                     method: name,
                     line,
-                } => self.hear_request(id, name.as_str(), &line, at),
+                } => {
+                    if method::is_of_client(name.as_str()) && !self.hear_client_request(at) {
+                        if let Some(session) = &mut self.session {
+                            let again = Incoming::Request {
+                                id,
+                                method: name,
+                                line,
+                            };
+                            session.early.push(again);
+                            session.early.extend(lines);
+                        }
+                        return;
+                    }
+                    self.hear_request(id, name, &line, at);
+                }
                 Incoming::Response {
                     request,
                     outcome,
@@ -76,7 +91,7 @@ impl Actor {
                         .status
                         .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
                     session.prompt = None;
-                    self.questions.clear();
+                    self.forget_requests();
                     self.dead = self.session.as_ref().map(|session| session.lease.clone());
                     let condemned = self.dead.as_ref().and_then(|dead| dead.termination_reason());
                     let prompts = self
@@ -158,16 +173,29 @@ impl Actor {
                     let question = self.questions.swap_remove(index);
                     self.respond_error(&question.raw_id, -32800, "the request was cancelled");
                     self.input_at(Input::QuestionWithdrawn(question.id), at);
+                } else if let Some(id) = withdrawn {
+                    self.stream.withdraw(Some(&RawId::from_wire(&id)));
                 }
             }
             _ => tracing::debug!(name, "a notification that is not known was not passed on"),
         }
     }
 
-    fn hear_request(&mut self, id: RawId, name: &str, line: &Line, at: Timestamp) {
-        let kind = match name {
-            method::REQUEST_PERMISSION => InterruptKind::Permission,
-            method::ELICITATION_CREATE => InterruptKind::Elicitation,
+    /// Notes a request for the client's files or terminals. Returns whether it may be passed on: if not, it is to be heard again
+    /// later.
+    fn hear_client_request(&mut self, at: Timestamp) -> bool {
+        let effects = self.model.hear_client_request(at);
+        if !effects.is_empty() {
+            self.carry_out(effects, at);
+        }
+        !self.model.is_deaf()
+    }
+
+    fn hear_request(&mut self, id: RawId, name: MethodName, line: &Line, at: Timestamp) {
+        let kind = match name.as_str() {
+            method::REQUEST_PERMISSION => Some(InterruptKind::Permission),
+            method::ELICITATION_CREATE => Some(InterruptKind::Elicitation),
+            name if method::is_of_client(name) => None,
             _ => {
                 self.respond_error(&id, METHOD_NOT_FOUND, "the client does not offer this method");
                 return;
@@ -178,6 +206,15 @@ impl Actor {
             .and_then(|params| RawJson::from_text(params.to_owned()).ok())
         else {
             self.respond_error(&id, -32602, "the request has no parameters");
+            return;
+        };
+        let Some(kind) = kind else {
+            let Some(session) = &self.session else { return };
+            let connection = session.lease.connection().clone();
+            let request = ClientRequest::new(id, name, params, connection);
+            if let Err(request) = self.stream.ask(request) {
+                request.refuse();
+            }
             return;
         };
         let interrupt_id = InterruptId::mint();
@@ -237,6 +274,12 @@ impl Actor {
         for checkpoint in growth.saved {
             self.stream.emit(&Event::CheckpointSaved { checkpoint }, &at);
         }
+    }
+
+    /// Nothing that the agent asked in its session waits for an answer any more.
+    pub(super) fn forget_requests(&mut self) {
+        self.questions.clear();
+        self.stream.withdraw(None);
     }
 
     fn respond_error(&self, id: &RawId, code: i64, message: &str) {

@@ -45,6 +45,18 @@ impl<R> Model<R> {
         self.finish()
     }
 
+    /// Hears a request for the files or terminals of the client: the agent works on the prompt, as with a tool of its own.
+    pub fn hear_client_request(&mut self, now: Now) -> Effects<R> {
+        self.now = now;
+        if let Some(turn) = &mut self.turn {
+            turn.cleared = false;
+            turn.withdrawn.clear();
+        }
+        self.prompt_taken();
+        self.tool_started();
+        self.finish()
+    }
+
     /// Handles a notification that the daemon itself asked for; it is not sent to clients.
     pub fn hear_event(&mut self, method: &str, line: &str) {
         self.observe(line, method);

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path};
 
+use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -101,23 +102,15 @@ impl Turn<'_> {
             }
             _ => {}
         }
-        let output = &self.agent.output;
-        let request = output.next_request_id();
-        self.session.expect_answer(request);
-        output.request(
-            request,
-            "session/request_permission",
-            &json!({
-                "sessionId": self.session.id,
-                "toolCall": asked,
-                "options": [
-                    { "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
-                    { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" },
-                ],
-            }),
-        );
-        let Some(answer) = self.session.wait_for_answer() else {
-            output.notify("$/cancel_request", &json!({ "requestId": request }));
+        let params = json!({
+            "sessionId": self.session.id,
+            "toolCall": asked,
+            "options": [
+                { "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
+                { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" },
+            ],
+        });
+        let Some(answer) = self.answer_to("session/request_permission", &params) else {
             self.end(&id, "interrupted before it was answered", true)?;
             return Ok(Flow::Break(End::Interrupted));
         };
@@ -138,6 +131,32 @@ impl Turn<'_> {
                 Ok(Flow::Break(End::Done))
             }
         }
+    }
+
+    /// Sends the client a request and answers with its result, or with its error.
+    pub(super) fn call_client(&mut self, method: &str, params_json: &str) -> io::Result<Flow> {
+        let mut params: IndexMap<&str, &RawValue> = serde_json::from_str(params_json)?;
+        let id = serde_json::value::to_raw_value(&self.session.id)?;
+        params.insert("sessionId", &id);
+        let Some(answer) = self.answer_to(method, &params) else {
+            return Ok(Flow::Break(End::Interrupted));
+        };
+        let said = answer.get("result").unwrap_or(&answer["error"]).to_string();
+        self.say(&said)?;
+        Ok(Flow::Continue(()))
+    }
+
+    /// Sends the client a request and waits for its answer. `None` if the turn is stopped first.
+    fn answer_to(&self, method: &str, params: &impl Serialize) -> Option<Value> {
+        let output = &self.agent.output;
+        let request = output.next_request_id();
+        self.session.expect_answer(request);
+        output.request(request, method, params);
+        let answer = self.session.wait_for_answer();
+        if answer.is_none() {
+            output.notify("$/cancel_request", &json!({ "requestId": request }));
+        }
+        answer
     }
 
     fn begin(&mut self, call: &Call<'_>) -> io::Result<String> {

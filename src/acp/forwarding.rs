@@ -1,0 +1,148 @@
+//! Requests of the agent for the editor's files and terminals.
+//!
+//! Owns those that the editor has not answered, and which terminals it has. Only the id of the session is replaced; what becomes of
+//! a request that the editor never answers is decided where it comes from.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bridge_protocol::raw::RawJson;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::message;
+use super::session::Session;
+use crate::agent::message::{RawId, method};
+use crate::bridge::{ClientRequest, Suits};
+
+/// What the agent wants of the editor in one session.
+#[derive(Debug, Default)]
+pub(super) struct Forwarding {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The ids of the requests to the editor, by the agent's own.
+    requests: HashMap<RawId, u64>,
+    /// The terminals that the editor has made and not released.
+    terminals: HashSet<String>,
+}
+
+/// A request that was passed on to the editor.
+pub(super) struct Forwarded {
+    session: Weak<Session>,
+    request: ClientRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfTerminal {
+    terminal_id: String,
+}
+
+fn terminal_of(json: &str) -> Option<String> {
+    let read = serde_json::from_str(json).ok();
+    read.map(|OfTerminal { terminal_id }| terminal_id)
+}
+
+impl Forwarding {
+    /// A request is answered; the result says of a terminal that the editor has it.
+    fn note_answer(&self, request: &ClientRequest, result: Option<&str>) {
+        let mut state = self.lock();
+        state.requests.remove(&request.id);
+        match (request.method.as_str(), result) {
+            (method::TERMINAL_CREATE, Some(result)) => state.terminals.extend(terminal_of(result)),
+            (method::TERMINAL_RELEASE, Some(_)) => {
+                let released = terminal_of(request.params.get());
+                state
+                    .terminals
+                    .retain(|terminal| Some(terminal) != released.as_ref());
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// How well the editor is suited to answer a request.
+    pub(super) fn suits(&self, request: &ClientRequest) -> Suits {
+        let name = request.method.as_str();
+        if !self.peer.offers(&request.method) {
+            return Suits::No;
+        }
+        let is_of_terminal = name.starts_with("terminal/") && name != method::TERMINAL_CREATE;
+        match terminal_of(request.params.get()).filter(|_| is_of_terminal) {
+            Some(terminal) if self.forwarding.lock().terminals.contains(&terminal) => Suits::HasTerminal,
+            None if !is_of_terminal && self.runs_own_turn() => Suits::RunsTurn,
+            None if !is_of_terminal => Suits::Yes,
+            _ => Suits::No,
+        }
+    }
+
+    /// Passes a request on, in its place among the updates.
+    pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
+        let (agents_id, method) = (request.id.clone(), request.method.clone());
+        let params = message::with_session(&request.params, &self.name);
+        let id = self.peer.forward(Forwarded {
+            session: Arc::downgrade(self),
+            request,
+        });
+        self.forwarding.lock().requests.insert(agents_id, id);
+        if !self.send_request(message::request(id, method.as_str(), params.get())) {
+            self.peer.take_forwarded(id);
+        }
+    }
+
+    /// Tells the editor that the answer to a request of the agent, or to all, is no longer wanted. It may still answer the one; the
+    /// session of all has ended.
+    pub(super) fn withdraw(&self, agents_id: Option<&RawId>) {
+        let mut state = self.forwarding.lock();
+        let ids: Vec<u64> = match agents_id {
+            Some(id) => state.requests.get(id).copied().into_iter().collect(),
+            None => state.requests.drain().map(|(_, id)| id).collect(),
+        };
+        drop(state);
+        for id in ids {
+            let is_open = match agents_id {
+                Some(_) => true,
+                None => self.peer.take_forwarded(id).is_some(),
+            };
+            if is_open {
+                let params = json!({ "requestId": id }).to_string();
+                // An editor that takes nothing has left.
+                let _sent = self.send_request(message::notification(method::CANCEL_REQUEST, &params));
+            }
+        }
+    }
+
+    /// The editor has closed the session: what the agent still wants of it is answered with an error.
+    pub(super) fn forget_forwarded(&self) {
+        let State { requests, .. } = std::mem::take(&mut *self.forwarding.lock());
+        for id in requests.into_values() {
+            self.peer.take_forwarded(id);
+        }
+    }
+}
+
+impl Forwarded {
+    /// Passes the editor's result or error on to the agent.
+    pub(super) fn answered(self, result: Option<&str>, error: Option<&str>) {
+        let Self { session, request } = self;
+        if let Some(session) = session.upgrade() {
+            session.forwarding.note_answer(&request, result);
+        }
+        let raw = |text: &str| RawJson::from_text(text.to_owned()).ok();
+        match (result.and_then(raw), error.and_then(raw)) {
+            (Some(result), _) => request.answer(Ok(result.as_raw())),
+            (None, Some(error)) => request.answer(Err(error.as_raw())),
+            // The agent gets an error.
+            (None, None) => drop(request),
+        }
+    }
+}
