@@ -338,7 +338,7 @@ impl Session {
     /// Whether the running turn is one of the editor's.
     pub(super) fn runs_own_turn(&self) -> bool {
         let state = self.lock();
-        state.running.as_ref().is_some_and(|running| state.is_own(running))
+        state.running.as_ref().is_some_and(|turn| state.is_own(turn))
     }
 
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates

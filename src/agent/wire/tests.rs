@@ -260,8 +260,8 @@ async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
         .respond(&RawId::from_wire("0"), Err(&AgentError::new(-1, "no")))
         .unwrap();
     assert_eq!(peer.read().await["error"]["message"], "no");
-    peer.write(&permission("s", "100")).await;
-    assert_eq!(take(&mut receiver, 1).await, ["ask 100"]);
+    peer.write(&permission("s", "1000")).await;
+    assert_eq!(take(&mut receiver, 1).await, ["ask 1000"]);
     connection.detach(&attachment);
     for _ in 0..MAX_OPEN_REQUESTS {
         assert_eq!(peer.read().await["error"]["code"], -32800);
