@@ -1,5 +1,6 @@
 //! Sessions: new, load, resume, fork, list, close and delete.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -376,7 +377,8 @@ impl Connection {
     /// Sends the history, and the updates of the running turn so far.
     async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<(), Failure> {
         let running = snapshot.running.as_ref();
-        let (mut turn, mut cursor) = (NewestTurn::default(), None);
+        let since = running.map_or(snapshot.at, |running| running.started_at);
+        let (mut newest, mut cursor) = (NewestTurns::since(since), None);
         loop {
             let page = self.history_page(&snapshot.conversation, cursor).await;
             let page = match page.map_err(Failure::from) {
@@ -389,7 +391,8 @@ impl Connection {
                 }
             };
             for update in page.updates.into_iter().flatten() {
-                for earlier in turn.push(update) {
+                let most = session.accepted() + usize::from(running.is_some());
+                for earlier in newest.push(update, most) {
                     session.replay(earlier.get()).await;
                 }
             }
@@ -406,13 +409,14 @@ impl Connection {
                 break;
             }
         }
-        // What the transcript has of the running turn is among its updates, and more of it, unless some were omitted.
-        let is_running = running.is_some_and(|running| turn.has_begun_after(running.started_at));
+        // The turns since the snapshot follow from the events that are held back. What the transcript has of the running turn is
+        // among its updates, and more of it, unless some were omitted.
+        let turns = newest.turns.len().saturating_sub(session.accepted());
+        let is_running = turns > 0 && running.is_some();
         let is_whole = running.is_some_and(|running| !running.truncated);
-        if !(is_running && is_whole) {
-            for update in &turn.updates {
-                session.replay(update.get()).await;
-            }
+        let shown = turns - usize::from(is_running && is_whole);
+        for update in newest.turns.iter().take(shown).flatten() {
+            session.replay(update.get()).await;
         }
         let Some(running) = running else { return Ok(()) };
         if is_whole || !is_running {
@@ -469,31 +473,43 @@ fn listed(conversation: Conversation) -> Listed {
     }
 }
 
-/// The newest turn of a history that is read from its beginning.
-#[derive(Default)]
-struct NewestTurn {
-    checkpoint: Option<CheckpointId>,
-    began: Option<Timestamp>,
-    updates: Vec<RawJson>,
+/// The newest turns of a history that is read from its beginning: those that began after the snapshot, or with its running turn.
+struct NewestTurns {
+    since: Timestamp,
+    /// The checkpoint of the turn that is read.
+    checkpoint: Option<Option<CheckpointId>>,
+    turns: VecDeque<Vec<RawJson>>,
 }
 
-impl NewestTurn {
-    /// Adds an update; where it begins another turn, gives the one before.
-    fn push(&mut self, update: HistoryUpdate) -> Vec<RawJson> {
-        let earlier = match update.checkpoint_id == self.checkpoint {
-            true => Vec::new(),
-            false => {
-                (self.checkpoint, self.began) = (update.checkpoint_id, update.at);
-                std::mem::take(&mut self.updates)
-            }
-        };
-        self.updates.push(update.update);
-        earlier
+impl NewestTurns {
+    fn since(since: Timestamp) -> Self {
+        Self {
+            since,
+            checkpoint: None,
+            turns: VecDeque::new(),
+        }
     }
 
-    /// Whether its prompt was written after this time. Transcripts have milliseconds.
-    fn has_begun_after(&self, time: Timestamp) -> bool {
-        self.began
-            .is_some_and(|began| began.as_millisecond() >= time.as_millisecond())
+    /// Adds an update. Gives those that are of no newest turn, of which there are at most so many.
+    fn push(&mut self, update: HistoryUpdate, most: usize) -> Vec<RawJson> {
+        let mut earlier = Vec::new();
+        if self.checkpoint.as_ref() != Some(&update.checkpoint_id) {
+            self.checkpoint = Some(update.checkpoint_id);
+            // Transcripts have milliseconds.
+            let since = self.since.as_millisecond();
+            if update.at.is_some_and(|at| at.as_millisecond() >= since) {
+                self.turns.push_back(Vec::new());
+            } else {
+                earlier.extend(self.turns.drain(..).flatten());
+            }
+            while self.turns.len() > most {
+                earlier.extend(self.turns.pop_front().into_iter().flatten());
+            }
+        }
+        match self.turns.back_mut() {
+            Some(turn) => turn.push(update.update),
+            None => earlier.push(update.update),
+        }
+        earlier
     }
 }

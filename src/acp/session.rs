@@ -12,7 +12,7 @@ use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
-use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, Cursor, ErrorKind, InterruptId, TurnId};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -57,8 +57,12 @@ struct State {
     holds_after_cancel: bool,
     /// The turns of the editor's prompts that are not answered, in the order of arrival, and whether they were cancelled.
     turns: Vec<(TurnId, bool)>,
-    /// The turn that the editor sees run, whoever sent its prompt.
-    running: Option<TurnId>,
+    /// How many prompts were accepted since the snapshot.
+    accepted: usize,
+    /// The turn that the editor sees run, whoever sent its prompt, and whether the editor has cancelled it.
+    running: Option<(TurnId, bool)>,
+    /// Whether the user was told that updates of this turn are missing.
+    is_lossy: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
@@ -79,6 +83,8 @@ struct Held {
 /// The conversation when a subscription began.
 pub(super) struct Snapshot {
     pub(super) conversation: Conversation,
+    /// When it was taken.
+    pub(super) at: Timestamp,
     pub(super) running: Option<RunningTurn>,
     pub(super) info: SessionInfo,
 }
@@ -121,7 +127,7 @@ impl Session {
             state.held.get_or_insert_default();
             state.holds_after_cancel = false;
         }
-        let attached = match self.subscribe(bridge, id, Some(sender)).await {
+        let attached = match self.subscribe(bridge, id, Some(sender), None).await {
             Ok(()) => snapshot.await.map_err(|_| {
                 let message = "the conversation ended while it was opened; try again";
                 BridgeError::new(ErrorKind::InternalError, message)
@@ -136,6 +142,7 @@ impl Session {
         bridge: &Arc<Bridge>,
         id: ConversationId,
         snapshot: Option<oneshot::Sender<Snapshot>>,
+        after: Option<Cursor>,
     ) -> Result<(), BridgeError> {
         let number = {
             let mut state = self.lock();
@@ -150,7 +157,7 @@ impl Session {
             snapshot,
             is_slow: false,
         };
-        bridge.subscribe(Some(id), Box::new(tap), None).await
+        bridge.subscribe(Some(id), Box::new(tap), after).await
     }
 
     /// Forgets the conversation: nothing more is sent about it.
@@ -196,6 +203,11 @@ impl Session {
     /// Whether the agent has reported its commands since the session was attached.
     pub(super) fn commands(&self) -> Option<RawJson> {
         self.lock().commands.clone()
+    }
+
+    /// How many prompts were accepted since the snapshot.
+    pub(super) fn accepted(&self) -> usize {
+        self.lock().accepted
     }
 
     /// The options, as the agent last reported them.
@@ -274,6 +286,16 @@ impl Session {
         let _taken = self.send_text_in(&mut state, words);
     }
 
+    /// Says that the agent was faster than its conversation, once in a turn.
+    fn updates_are_missing(&self) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_lossy, true) {
+            let words =
+                "\n\nUpdates are missing here: the agent sent them faster than they could be shown.\n\n";
+            let _taken = self.send_text_in(&mut state, words);
+        }
+    }
+
     /// The name under which a command of ours was announced to the editor; none if none are announced.
     pub(super) fn command_named(&self, name: &str) -> Option<String> {
         let wanted = self.peer.wants_commands();
@@ -305,18 +327,16 @@ impl Session {
     /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
     pub(super) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
-        let shown = match only {
-            None => state.running.take(),
-            Some(_) => None,
-        };
-        let mut found: Vec<TurnId> = Vec::new();
-        for (turn, is_cancelled) in state.turns.iter_mut().rev() {
-            if only.is_none_or(|only| only == turn) && !std::mem::replace(is_cancelled, true) {
-                found.push(turn.clone());
-            }
-        }
-        found.extend(shown);
-        found
+        let State { turns, running, .. } = &mut *state;
+        let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
+        let cancelled = turns
+            .iter_mut()
+            .rev()
+            .chain(running)
+            .filter(|(turn, _)| is_meant(turn));
+        cancelled
+            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then(|| turn.clone()))
+            .collect()
     }
 
     /// Waits for the checkpoint after a turn that has ended.
@@ -338,7 +358,10 @@ impl Session {
     /// Whether the running turn is one of the editor's.
     pub(super) fn runs_own_turn(&self) -> bool {
         let state = self.lock();
-        state.running.as_ref().is_some_and(|turn| state.is_own(turn))
+        state
+            .running
+            .as_ref()
+            .is_some_and(|(running, _)| state.is_own(running))
     }
 
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
@@ -378,7 +401,7 @@ impl Session {
         match event.update() {
             Some(update) => self.on_update(&mut state, update),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope.event, awaited),
+                Ok(envelope) => self.on_event(&mut state, envelope, awaited),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match awaited {
@@ -417,10 +440,10 @@ impl Session {
     fn on_event(
         self: &Arc<Self>,
         state: &mut State,
-        event: Event,
+        envelope: EventEnvelope,
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Taken {
-        match event {
+        match envelope.event {
             Event::Snapshot {
                 conversation,
                 running,
@@ -432,12 +455,14 @@ impl Session {
                     taken = self.ask(state, conversation.id, interrupt);
                 }
                 let info = session.unwrap_or_default();
-                state.running = running.as_ref().map(|running| running.turn_id.clone());
+                state.accepted = 0;
+                state.running = running.as_ref().map(|running| (running.turn_id.clone(), false));
                 state.options.clone_from(&info.config_options);
                 if let Some(snapshot) = awaited.take() {
                     // The caller may have been cancelled.
                     let _unwanted = snapshot.send(Snapshot {
                         conversation,
+                        at: envelope.at,
                         running,
                         info,
                     });
@@ -449,8 +474,9 @@ impl Session {
                 if taken != Taken::Yes {
                     return taken;
                 }
+                state.accepted += 1;
                 let is_own = state.is_own(&turn_id);
-                state.running = Some(turn_id);
+                state.running = Some((turn_id, false));
                 match is_own {
                     true => Taken::Yes,
                     // Another client's: the editor does not know it.
@@ -458,7 +484,7 @@ impl Session {
                 }
             }
             Event::TurnEnded { turn } => {
-                state.running = None;
+                (state.running, state.is_lossy) = (None, false);
                 state
                     .ended
                     .push_back((turn.turn_id.clone(), Timestamp::now(), None));
@@ -691,7 +717,7 @@ impl Subscriber for SessionSubscriber {
     }
 
     /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
-    /// editor continues with later events.
+    /// editor continues after the newest event.
     fn lagged(self: Box<Self>, _: String) {
         let Some(session) = self.session.upgrade() else {
             return;
@@ -701,8 +727,11 @@ impl Subscriber for SessionSubscriber {
             session.peer.outbox.abandon();
             return;
         }
+        session.updates_are_missing();
+        let newest = self.bridge.newest();
         tokio::spawn(async move {
-            if let Err(error) = session.subscribe(&self.bridge, self.conversation, None).await {
+            let again = session.subscribe(&self.bridge, self.conversation, None, Some(newest));
+            if let Err(error) = again.await {
                 tracing::warn!(%error, "an editor cannot follow its conversation any more");
             }
         });

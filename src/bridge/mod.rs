@@ -168,6 +168,12 @@ impl Bridge {
         self.registry.services().catalog.default_agent()
     }
 
+    /// The cursor of the newest event of any conversation.
+    pub fn newest(&self) -> Cursor {
+        let hub = &self.registry.services().hub;
+        hub.cursor(hub.last())
+    }
+
     /// The conversation of this name.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -273,6 +274,38 @@ impl Drop for Editor {
         // It may have ended.
         let _ended = self.child.kill();
         let _status = self.child.wait();
+    }
+}
+
+/// An editor at the socket itself, so that nothing in between reads for it.
+pub(super) struct Stalled {
+    pub(super) stream: UnixStream,
+}
+
+impl Stalled {
+    pub(super) fn start(home: &Home) -> Self {
+        let stream = UnixStream::connect(home.path().join("run/acp.sock")).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        Self { stream }
+    }
+
+    /// Opens a session, and reads no more than the answer.
+    pub(super) fn open(&mut self, session: &str, home: &Home) {
+        let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "session/resume", "params": params});
+        self.stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while byte != *b"\n" {
+            self.stream.read_exact(&mut byte).unwrap();
+            line.extend(byte);
+        }
+        let answer: Value = serde_json::from_slice(&line).unwrap();
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+
+    /// What the daemon had written, up to the end of the connection.
+    pub(super) fn rest(mut self) -> usize {
+        self.stream.read_to_end(&mut Vec::new()).unwrap()
     }
 }
 

@@ -22,6 +22,7 @@ mod pipe;
 mod profile;
 mod prompting;
 mod recorder;
+mod replaying;
 mod stalled;
 
 use crate::home::Home;
