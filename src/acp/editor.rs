@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use bridge_protocol::method::{Handle, ListAgents, Respond};
 use bridge_protocol::{
@@ -15,7 +16,7 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
@@ -239,12 +240,22 @@ impl Editor {
         lock(&self.requests).insert(turn.clone(), (id.to_owned(), cancel));
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
         let opens = matches!(method, "session/load" | "session/resume");
+        let makes = matches!(method, "session/new" | "session/fork");
         let connection = Arc::clone(&self.connection);
-        let (method, params) = (method.to_owned(), params.to_owned());
+        let work = Arc::clone(&connection).carry_out(
+            method.to_owned(),
+            params.to_owned(),
+            session.clone(),
+            turn.clone(),
+        );
+        let work = match makes {
+            true => to_its_end(Arc::clone(&connection), work.boxed()).boxed(),
+            false => work.boxed(),
+        };
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = connection.carry_out(&method, &params, session.clone(), &turn) => done,
+                done = work => done,
                 () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
             };
             lock(&requests).remove(&turn);
@@ -359,14 +370,15 @@ impl Connection {
 
     /// Carries out a request. Nothing happens before the first poll.
     async fn carry_out(
-        &self,
-        method: &str,
-        params: &str,
+        self: Arc<Self>,
+        method: String,
+        params: String,
         session: Option<Arc<Session>>,
-        turn: &TurnId,
+        turn: TurnId,
     ) -> Done {
+        let params = params.as_str();
         let Some(session) = session else {
-            return match method {
+            return match method.as_str() {
                 "initialize" => self.initialize(params).await.into(),
                 "authenticate" => self.authenticate(params).await.into(),
                 "logout" => self.logout().await.into(),
@@ -374,7 +386,7 @@ impl Connection {
                 _ => done(self.new_session(params).await),
             };
         };
-        match method {
+        match method.as_str() {
             "session/load" => done(self.load(session, params).await),
             "session/resume" => done(self.resume(session, params).await),
             "session/fork" => done(self.fork(session, params).await),
@@ -527,6 +539,27 @@ impl Connection {
             tracing::debug!(%error, "an editor's answer to a question was not taken");
         }
     }
+}
+
+/// Carries a request out that makes a conversation, also if nobody waits for it any more: then the conversation is deleted, of
+/// which the editor was not told.
+async fn to_its_end(connection: Arc<Connection>, mut work: BoxFuture<'static, Done>) -> Done {
+    if let Poll::Ready(done) = futures_util::poll!(&mut work) {
+        return done;
+    }
+    let (made, is_made) = oneshot::channel();
+    tokio::spawn(async move {
+        if let Err(Done {
+            opened: Some((session, _)),
+            ..
+        }) = made.send(work.await)
+        {
+            connection.discard(&session).await;
+            connection.forget_closed(&session);
+        }
+    });
+    let failed = |_| Done::from(Err(Failure::of(ErrorKind::InternalError, "the request failed")));
+    is_made.await.unwrap_or_else(failed)
 }
 
 fn done(outcome: Result<Done, Failure>) -> Done {

@@ -144,12 +144,32 @@ impl Connection {
             failure => failure,
         };
         let id = self.call(new).await.map_err(not_made)?.conversation.id;
-        if let Err(error) = self.open_at_agent(id).await {
-            // The editor was not told of a conversation whose session did not open.
+        let opened = async {
+            self.open_at_agent(id).await.map_err(not_made)?;
+            self.open(self.session(&id.to_string()), id).await
+        };
+        self.open_or_delete(id, opened).await
+    }
+
+    /// Opens a new conversation's session. If that fails the conversation is deleted: the editor was not told of it.
+    async fn open_or_delete(
+        &self,
+        id: ConversationId,
+        opened: impl Future<Output = Result<Done, Failure>>,
+    ) -> Result<Done, Failure> {
+        let opened = opened.await;
+        if opened.is_err() {
             let _left = self.delete_conversation(id.into()).await;
-            return Err(not_made(error));
         }
-        self.open(self.session(&id.to_string()), id).await
+        opened
+    }
+
+    /// Deletes the conversation of a session that was made for a request which was cancelled meanwhile.
+    pub(super) async fn discard(&self, session: &Arc<Session>) {
+        if let Some(id) = session.conversation() {
+            session.detach();
+            let _left = self.delete_conversation(id.into()).await;
+        }
     }
 
     /// Opens the session of a conversation in an agent that runs for this editor.
@@ -216,12 +236,7 @@ impl Connection {
             self.reopen(branch, opening.settings()).await?;
             self.open(self.session(&branch.to_string()), branch).await
         };
-        let opened = opened.await;
-        if opened.is_err() {
-            // The editor was not told of the branch.
-            let _left = self.delete_conversation(branch.into()).await;
-        }
-        opened
+        self.open_or_delete(branch, opened).await
     }
 
     pub(super) async fn list(&self, params: &str) -> Reply {

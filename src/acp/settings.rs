@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::method::{Authenticate, ListAgents, Logout, Update};
+use bridge_protocol::method::{Authenticate, ListAgents, Logout, Resume, Update};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, BridgeError, ErrorKind};
 use serde::Deserialize;
@@ -84,7 +84,14 @@ impl Connection {
             settings,
             ..Update::of(id)
         };
-        self.call(update).await?;
+        match self.call(update.clone()).await {
+            // The session is being opened or closed. It is set when that is done.
+            Err(error) if error.kind == ErrorKind::Busy => {
+                self.call(Resume::of(id)).await?;
+                self.call(update).await?
+            }
+            set => set?,
+        };
         Ok("{}".to_owned())
     }
 

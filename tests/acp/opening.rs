@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::editor::{Answered, Editor, sessionctl};
+use crate::gate::Gate;
 use crate::home::Home;
 
 /// The kind of updates with which commands are announced.
@@ -214,6 +215,37 @@ fn requests_behind_a_load_wait_for_it() {
     let options = editor.finish(option);
     assert_eq!(options.result()["configOptions"][0]["currentValue"], "loop-2");
     let said = editor.finish(prompt).texts("agent_message_chunk").concat();
+    assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
+}
+
+/// The prompt has the session reopened, and the settings come before that is done.
+#[test]
+fn settings_wait_while_a_session_is_reopened() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    gate.hold("session/resume");
+    gate.kill_last();
+    let prompt = editor.begin_prompt(&session, "[[settings]]");
+    gate.wait_until_held();
+    let mode = json!({"sessionId": session, "modeId": "plan"});
+    let mode = editor.begin("session/set_mode", mode);
+    let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
+    let option = editor.begin("session/set_config_option", option);
+    let mut answers = editor.call("session/list", json!({})).before;
+    gate.open();
+    answers.retain(|message| message["id"].is_u64());
+    while answers.len() < 3 {
+        let message = editor.next();
+        let is_answer = [prompt, mode, option].iter().any(|id| message["id"] == *id);
+        answers.extend(is_answer.then_some(message));
+    }
+    let failed = answers.iter().filter(|answer| answer["error"].is_object());
+    assert_eq!(failed.collect::<Vec<_>>(), [] as [&Value; 0]);
+    let said = editor.prompt(&session, "[[settings]]");
+    let said = said.texts("agent_message_chunk").concat();
     assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
 }
 
