@@ -4,7 +4,7 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
@@ -71,6 +71,8 @@ struct State {
     ended: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
+    /// The ids of the URLs that the editor was asked to open.
+    urls: HashSet<String>,
 }
 
 /// Messages that are held back, as many as may wait for one client.
@@ -554,6 +556,8 @@ impl Session {
                     );
                     return self.send_text_in(state, &words);
                 }
+                // The agent reports when the user is done at the URL, long after the answer.
+                state.urls.extend(text_of(&asked.request, "elicitationId"));
                 "elicitation/create"
             }
         };
@@ -561,6 +565,16 @@ impl Session {
         state.questions.insert(asked.id.clone(), request);
         let params = message::with_session(&asked.request, &self.name);
         self.send(state, message::request(request, method, params.get()))
+    }
+
+    /// Passes on that the user is done at a URL, if this editor was asked to open it.
+    fn elicitation_completed(&self, params: &str) {
+        let mut state = self.lock();
+        let id = member(params, "elicitationId").and_then(|id| id.read().ok());
+        if id.is_some_and(|id: String| state.urls.remove(&id)) {
+            // A client that is too slow for it is dropped by the next event.
+            let _taken = self.send(&mut state, message::notification("elicitation/complete", params));
+        }
     }
 
     /// Shows a prompt that the editor did not send.
@@ -751,6 +765,12 @@ impl Subscriber for SessionSubscriber {
     fn withdraw(&mut self, id: Option<&RawId>) {
         if let Some(session) = self.session.upgrade() {
             session.withdraw(id);
+        }
+    }
+
+    fn elicitation_completed(&mut self, params: &str) {
+        if let Some(session) = self.session.upgrade() {
+            session.elicitation_completed(params);
         }
     }
 
