@@ -4,6 +4,7 @@
 //! conversations, which live on. Knows the methods by name only.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -12,8 +13,7 @@ use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, OptionFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedMutexGuard, oneshot};
@@ -27,7 +27,7 @@ use crate::agent::envelope::{Envelope, Kind, Malformed};
 use crate::agent::session::PROTOCOL_VERSION;
 use crate::agent::split::Piece;
 use crate::bridge::{Bridge, Occasion};
-use crate::server::{Dialogue, Outbox, PushError, Service, SocketLimits, poll_once};
+use crate::server::{Admitted, Dialogue, Outbox, Service, SocketLimits, panicked, poll_once};
 
 /// The protocol on its socket: one editor for each connection.
 #[derive(Clone)]
@@ -48,15 +48,14 @@ impl Service for Face {
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox),
+            peer: Peer::new(outbox.clone()),
             agent: Mutex::default(),
             sessions: Mutex::default(),
         };
         Editor {
             connection: Arc::new(connection),
             requests: Arc::default(),
-            running: FuturesUnordered::new(),
-            gate: None,
+            admitted: Admitted::new(outbox),
             limits,
         }
     }
@@ -67,9 +66,7 @@ pub struct Editor {
     connection: Arc<Connection>,
     /// The ids of the requests that are not answered yet, and how they are cancelled. By turns, because an editor may use an id again.
     requests: Arc<Mutex<HashMap<TurnId, (String, Cancel)>>>,
-    running: FuturesUnordered<BoxFuture<'static, ()>>,
-    /// While set, no further line is read: an error has no room among what the editor has not read yet.
-    gate: Option<BoxFuture<'static, ()>>,
+    admitted: Admitted,
     limits: Arc<SocketLimits>,
 }
 
@@ -124,10 +121,9 @@ impl Dialogue for Editor {
         let bytes = match line {
             Piece::Line(bytes) => bytes,
             Piece::TooLong(found) => {
-                let id = found.id.as_deref().filter(|_| found.method.is_none());
-                if let Some(id) = id.and_then(|id| id.parse().ok()) {
-                    // The agent gets an error for it.
-                    self.connection.peer.take_forwarded(id);
+                if let (Some(id), None) = (&found.id, &found.method) {
+                    self.take_answer(id, None, None);
+                    return;
                 }
                 let why = "the line is longer than the limit (max_line_bytes)";
                 self.refuse(found.id.as_deref(), Failure::of(ErrorKind::InvalidRequest, why));
@@ -155,15 +151,8 @@ impl Dialogue for Editor {
         match (envelope.kind(), envelope.method(), envelope.id()) {
             (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
             (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
-            (Kind::Response, _, Some(id)) if envelope.result().or(envelope.error()).is_some() => {
-                let id = id.parse().ok();
-                if let Some(forwarded) = id.and_then(|id| self.connection.peer.take_forwarded(id)) {
-                    forwarded.answered(envelope.result(), envelope.error());
-                } else if let Some(asked) = id.and_then(|id| self.connection.peer.settle(id)) {
-                    let outcome = envelope.result().map(ToOwned::to_owned);
-                    let connection = Arc::clone(&self.connection);
-                    self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
-                }
+            (Kind::Response, _, Some(id)) if envelope.has_outcome() => {
+                self.take_answer(id, envelope.result(), envelope.error());
             }
             (_, _, id) => self.refuse(
                 id,
@@ -172,50 +161,46 @@ impl Dialogue for Editor {
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.gate.is_none()
-    }
-
     fn input_ended(&mut self) {
         self.connection.peer.leaves();
     }
 
-    fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.gate.is_none()
-    }
-
-    async fn advance(&mut self) {
-        tokio::select! {
-            Some(()) = self.running.next() => {}
-            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
-            else => std::future::pending().await,
-        }
+    fn admitted(&mut self) -> &mut Admitted {
+        &mut self.admitted
     }
 }
 
 impl Editor {
-    /// Polls what was admitted once, so that it is sent on in the order of arrival.
-    fn begin(&mut self, mut work: BoxFuture<'static, ()>) {
+    /// Polls what stands for so many requests once, so that it is sent on in the order of arrival.
+    fn begin(&mut self, requests: usize, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work = AssertUnwindSafe(work).catch_unwind().map(drop).boxed();
         if poll_once(&mut work).is_pending() {
-            self.running.push(work);
+            self.admitted.run(requests, work);
         }
     }
 
     fn refuse(&mut self, id: Option<&str>, failure: Failure) {
-        let line = message::answer(id, &Err(failure));
-        let outbox = self.connection.peer.outbox.clone();
-        if let Err(PushError::Full) = outbox.try_push(&[&line]) {
-            let pushed = async move {
-                // An editor that has left needs no answer.
-                let _gone = outbox.push(&[&line]).await;
-            };
-            self.gate = Some(pushed.boxed());
+        self.admitted.answer(message::answer(id, &Err(failure)).into());
+    }
+
+    /// Takes the editor's answer to a request. One with neither a result nor an error says that the editor cannot answer. An answer
+    /// is not answered, whatever it is.
+    fn take_answer(&mut self, id: &str, result: Option<&str>, error: Option<&str>) {
+        let id = id.parse().ok();
+        if let Some(forwarded) = id.and_then(|id| self.connection.peer.take_forwarded(id)) {
+            forwarded.answered(result, error);
+        } else if let Some(asked) = id.and_then(|id| self.connection.peer.settle(id)) {
+            let (connection, result) = (Arc::clone(&self.connection), result.map(ToOwned::to_owned));
+            self.begin(
+                0,
+                async move { connection.answered(asked, result.as_deref()).await },
+            );
         }
     }
 
     fn take_request(&mut self, method: &str, id: &str, params: &str) {
         let limit = self.limits.requests_in_flight;
-        if self.running.len() >= limit {
+        if self.admitted.in_flight() >= limit {
             let why = format!("{limit} requests of this connection are in flight, which is the limit");
             self.refuse(Some(id), Failure::of(ErrorKind::InternalError, why));
             return;
@@ -252,10 +237,12 @@ impl Editor {
             true => to_its_end(Arc::clone(&connection), work.boxed()).boxed(),
             false => work.boxed(),
         };
+        let work = AssertUnwindSafe(work).catch_unwind();
+        let method = method.to_owned();
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = work => done,
+                done = work => done.unwrap_or_else(|_| Done::from(Err(panicked(&method).into()))),
                 () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
             };
             lock(&requests).remove(&turn);
@@ -277,7 +264,7 @@ impl Editor {
                 connection.forget_closed(&session);
             }
         };
-        self.begin(answered.boxed());
+        self.begin(1, answered);
     }
 
     fn take_notification(&mut self, method: &str, params: &str) {
@@ -330,7 +317,7 @@ impl Editor {
 
     fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>) {
         let connection = Arc::clone(&self.connection);
-        self.begin(async move { connection.cancel(&session, only.as_ref()).await }.boxed());
+        self.begin(0, async move { connection.cancel(&session, only.as_ref()).await });
     }
 }
 

@@ -21,6 +21,7 @@ mod opening;
 mod pipe;
 mod profile;
 mod prompting;
+mod questions;
 mod recorder;
 mod replaying;
 mod stalled;
