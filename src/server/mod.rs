@@ -30,4 +30,4 @@ pub(crate) use calls::{panicked, poll_once};
 pub use connection::{Dialogue, Service};
 pub use methods::methods;
 pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
-pub use socket::{SocketLimits, serve};
+pub use socket::{ConnectionLimit, SocketLimits, serve};
