@@ -8,23 +8,21 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use bridge_protocol::method::{Handle, ListAgents, Respond};
+use bridge_protocol::editor::{AGENT, COMMAND, Chosen};
+use bridge_protocol::method::{Handle, Respond};
 use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::client::Client;
 use super::message::{self, Failure, Reply};
 use super::peer::{Asked, Peer};
 use super::session::Session;
 use crate::agent::envelope::{Envelope, Kind, Malformed};
-use crate::agent::session::PROTOCOL_VERSION;
 use crate::agent::split::Piece;
 use crate::bridge::{Bridge, Occasion};
 use crate::server::{Admitted, Dialogue, Outbox, Service, SocketLimits, panicked, poll_once};
@@ -49,7 +47,7 @@ impl Service for Face {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
             peer: Peer::new(outbox.clone()),
-            agent: Mutex::default(),
+            chosen: Mutex::default(),
             sessions: Mutex::default(),
         };
         Editor {
@@ -75,7 +73,7 @@ pub(super) struct Connection {
     pub(super) bridge: Arc<Bridge>,
     pub(super) peer: Arc<Peer>,
     /// The agent that the editor asks for.
-    agent: Mutex<Option<AgentName>>,
+    chosen: Mutex<Chosen>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
@@ -301,13 +299,9 @@ impl Editor {
                     }
                 }
             }
-            "_sessiond/agent" => {
-                #[derive(Deserialize)]
-                struct Params {
-                    agent: AgentName,
-                }
-                if let Ok(Params { agent }) = message::read(params) {
-                    *lock(&self.connection.agent) = Some(agent);
+            AGENT => {
+                if let Ok(chosen) = message::read(params) {
+                    *lock(&self.connection.chosen) = chosen;
                 }
             }
             // A notification that is not known is ignored, as the protocol asks.
@@ -322,7 +316,8 @@ impl Editor {
 }
 
 /// The methods that are about no session or make one, and those that are about one.
-const GLOBAL: [&str; 5] = [
+const GLOBAL: [&str; 6] = [
+    COMMAND,
     "initialize",
     "authenticate",
     "logout",
@@ -367,6 +362,7 @@ impl Connection {
         let Some(session) = session else {
             return match method.as_str() {
                 "initialize" => self.initialize(params).await.into(),
+                COMMAND => self.command_of(params).into(),
                 "authenticate" => self.authenticate(params).await.into(),
                 "logout" => self.logout().await.into(),
                 "session/list" => self.list(params).await.into(),
@@ -396,12 +392,16 @@ impl Connection {
 
     /// The agent that the editor asks for; none for the default.
     pub(super) fn agent(&self) -> Option<AgentName> {
-        lock(&self.agent).clone()
+        self.chosen().agent
+    }
+
+    pub(super) fn chosen(&self) -> Chosen {
+        lock(&self.chosen).clone()
     }
 
     /// Has the agent of a conversation run for this editor.
     pub(super) fn run_for(&self, id: ConversationId, occasion: Occasion) -> Result<(), BridgeError> {
-        self.bridge.run_for(id, Arc::new(self.peer.profile()), occasion)
+        self.bridge.run_for(id, Arc::new(self.profile()), occasion)
     }
 
     /// The session with this id, whether or not there is such a conversation.
@@ -452,46 +452,6 @@ impl Connection {
         let id = self.find(&session.name).await?;
         session.attach(&self.bridge, id).await?;
         Ok(id)
-    }
-
-    async fn initialize(&self, params: &str) -> Reply {
-        self.peer.initialized(Client::read(params)?);
-        let agents = self.call(ListAgents::default()).await?.agents;
-        let wanted = self.agent();
-        let is_wanted = |name: &AgentName, default| match &wanted {
-            Some(wanted) => name == wanted,
-            None => default,
-        };
-        let agent = agents.iter().find(|agent| is_wanted(&agent.name, agent.default));
-        let reported: Value = agent
-            .and_then(|agent| agent.capabilities.as_ref()?.read().ok())
-            .unwrap_or_default();
-        // Known only once the agent runs, which no editor waits for; until then the usual ones.
-        let known = |name: &str, usual: Value| match &reported[name] {
-            Value::Null => usual,
-            known => known.clone(),
-        };
-        message::result(&json!({
-            "protocolVersion": PROTOCOL_VERSION,
-            "agentCapabilities": {
-                "loadSession": true,
-                "promptCapabilities": known("promptCapabilities", json!({"image": true, "audio": false, "embeddedContext": true})),
-                "mcpCapabilities": known("mcpCapabilities", json!({"http": true, "sse": true})),
-                "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
-                "_meta": {"sessiond": {
-                    "version": env!("CARGO_PKG_VERSION"),
-                    "new": {"agent": {}, "namespace": {}},
-                    "fork": {"at": {}},
-                    "prompt": {"edit": {}, "checkpointId": {}},
-                }},
-            },
-            "authMethods": [],
-            "agentInfo": {
-                "name": "sessiond",
-                "title": "session-bridge",
-                "version": env!("CARGO_PKG_VERSION"),
-            },
-        }))
     }
 
     /// Takes the editor's answer to a question of the agent. An error leaves the question to other clients.

@@ -65,6 +65,11 @@ impl Peer {
         self.lock().client.asks(mode)
     }
 
+    /// Whether the editor can run a sign-in of the agent in a terminal.
+    pub(super) fn has_terminal_sign_in(&self) -> bool {
+        self.lock().client.has_terminal_sign_in()
+    }
+
     /// Whether commands of ours are announced to the editor.
     pub(super) fn wants_commands(&self) -> bool {
         self.lock().client.wants_commands()

@@ -16,6 +16,7 @@ mod commands;
 mod editor;
 mod extras;
 mod forwarding;
+mod handshake;
 mod lines;
 mod opening;
 mod pipe;
