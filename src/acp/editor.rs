@@ -32,12 +32,13 @@ use crate::server::{Dialogue, Outbox, PushError, Service, SocketLimits, poll_onc
 #[derive(Clone)]
 pub struct Face {
     bridge: Arc<Bridge>,
+    commands: bool,
 }
 
 impl Face {
-    /// The face of this daemon.
-    pub fn new(bridge: Arc<Bridge>) -> Self {
-        Self { bridge }
+    /// The face of this daemon. `commands`: whether editors are offered commands of ours.
+    pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
+        Self { bridge, commands }
     }
 }
 
@@ -47,7 +48,7 @@ impl Service for Face {
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox),
+            peer: Peer::new(outbox, self.commands),
             agent: Mutex::default(),
             sessions: Mutex::default(),
         };
@@ -155,11 +156,15 @@ impl Dialogue for Editor {
             (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
             (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
             (Kind::Response, _, Some(id)) if envelope.result().or(envelope.error()).is_some() => {
-                let id = id.parse().ok();
-                if let Some(forwarded) = id.and_then(|id| self.connection.peer.take_forwarded(id)) {
+                let Ok(id) = id.parse() else { return };
+                let peer = &self.connection.peer;
+                let outcome = envelope.result().map(ToOwned::to_owned);
+                if let Some(forwarded) = peer.take_forwarded(id) {
                     forwarded.answered(envelope.result(), envelope.error());
-                } else if let Some(asked) = id.and_then(|id| self.connection.peer.settle(id)) {
-                    let outcome = envelope.result().map(ToOwned::to_owned);
+                } else if let Some(form) = peer.take_form(id) {
+                    // The command that asked may have been cancelled.
+                    let _unwanted = form.send(outcome);
+                } else if let Some(asked) = peer.settle(id) {
                     let connection = Arc::clone(&self.connection);
                     self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
                 }
