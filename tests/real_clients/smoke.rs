@@ -1,5 +1,6 @@
 //! A session's life in each client.
 
+mod forking;
 mod schema;
 
 use std::collections::BTreeSet;
