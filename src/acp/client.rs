@@ -79,11 +79,6 @@ impl Client {
         self.has("/auth/terminal")
     }
 
-    /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.
-    pub(super) fn wants_commands(&self) -> bool {
-        !self.knows_extras()
-    }
-
     /// Whether it knows the daemon's extras.
     pub(super) fn knows_extras(&self) -> bool {
         self.capabilities.pointer("/_meta/sessiond").is_some()

@@ -31,12 +31,13 @@ use crate::server::{Admitted, Dialogue, Outbox, Service, SocketLimits, panicked,
 #[derive(Clone)]
 pub struct Face {
     bridge: Arc<Bridge>,
+    commands: bool,
 }
 
 impl Face {
-    /// The face of this daemon.
-    pub fn new(bridge: Arc<Bridge>) -> Self {
-        Self { bridge }
+    /// The face of this daemon. `commands`: whether editors are offered commands of ours.
+    pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
+        Self { bridge, commands }
     }
 }
 
@@ -46,7 +47,7 @@ impl Service for Face {
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox.clone()),
+            peer: Peer::new(outbox.clone(), self.commands),
             chosen: Mutex::default(),
             sessions: Mutex::default(),
         };
@@ -184,14 +185,19 @@ impl Editor {
     /// Takes the editor's answer to a request. One with neither a result nor an error says that the editor cannot answer. An answer
     /// is not answered, whatever it is.
     fn take_answer(&mut self, id: &str, result: Option<&str>, error: Option<&str>) {
-        let id = id.parse().ok();
-        if let Some(forwarded) = id.and_then(|id| self.connection.peer.take_forwarded(id)) {
+        let Ok(id) = id.parse() else { return };
+        let peer = &self.connection.peer;
+        let owned = result.map(ToOwned::to_owned);
+        if let Some(forwarded) = peer.take_forwarded(id) {
             forwarded.answered(result, error);
-        } else if let Some(asked) = id.and_then(|id| self.connection.peer.settle(id)) {
-            let (connection, result) = (Arc::clone(&self.connection), result.map(ToOwned::to_owned));
+        } else if let Some(form) = peer.take_form(id) {
+            // The command that asked may have been cancelled.
+            let _unwanted = form.send(owned);
+        } else if let Some(asked) = peer.settle(id) {
+            let connection = Arc::clone(&self.connection);
             self.begin(
                 0,
-                async move { connection.answered(asked, result.as_deref()).await },
+                async move { connection.answered(asked, owned.as_deref()).await },
             );
         }
     }

@@ -186,7 +186,7 @@ impl Connection {
         let snapshot = session.attach(&self.bridge, id).await?;
         self.replay(&session, &snapshot).await?;
         if let Some(words) = reopened {
-            session.replay(&message::text_chunk(&words)).await;
+            session.replay(&session.note(&words)).await;
         }
         if self.peer.wants_replay_end() {
             session.replay(REPLAY_END).await;
@@ -212,7 +212,7 @@ impl Connection {
         let reopened = self.reopen(id, opening.settings()).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
         if let Some(words) = reopened {
-            session.send_text(&words);
+            session.send_note(&words);
         }
         Ok(done)
     }
@@ -401,7 +401,7 @@ impl Connection {
                 Err(failure) if failure.is_not_found() => return Err(failure),
                 Err(failure) => {
                     let words = format!("The history cannot be shown: {}", failure.message());
-                    session.replay(&message::text_chunk(&words)).await;
+                    session.replay(&session.note(&words)).await;
                     break;
                 }
             };
@@ -419,7 +419,7 @@ impl Connection {
                     kind => kind == GapKind::Behind && running.is_none(),
                 };
                 for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
-                    session.replay(&message::text_chunk(&gap.detail)).await;
+                    session.replay(&session.note(&gap.detail)).await;
                 }
                 break;
             }

@@ -200,7 +200,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
     let bridge = Arc::new(bridge);
-    let (face, methods) = (Face::new(Arc::clone(&bridge)), Arc::new(methods(bridge)));
+    let face = Face::new(Arc::clone(&bridge), config.editors.commands);
+    let methods = Arc::new(methods(bridge));
     let mut servers = JoinSet::new();
     let mut serve_on = |PrivateSocket { listener, file }: PrivateSocket| {
         let (limits, stop) = (limits.clone(), stop_serving.clone());

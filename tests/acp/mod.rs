@@ -14,6 +14,7 @@
 mod cancelling;
 mod commands;
 mod editor;
+mod editors;
 mod extras;
 mod forwarding;
 mod handshake;

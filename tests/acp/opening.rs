@@ -17,11 +17,12 @@ fn is_update(message: &Value, kind: &str) -> bool {
 fn loaded(home: &Home, session: &str) -> Answered {
     let mut editor = Editor::start(home);
     let answered = editor.on("session/load", session, home);
-    let messages = answered.before.iter();
+    let mut messages = answered.before.iter();
     for message in messages.clone() {
         assert_eq!(message["params"]["sessionId"], session, "{message}");
     }
-    assert!(is_update(messages.last().unwrap(), COMMANDS), "{answered:?}");
+    let last = messages.next_back().unwrap();
+    assert!(is_update(last, COMMANDS), "{answered:?}");
     assert_eq!(
         answered.kinds().iter().filter(|kind| **kind == COMMANDS).count(),
         1
@@ -29,9 +30,11 @@ fn loaded(home: &Home, session: &str) -> Answered {
     assert_eq!(answered.result()["sessionId"], session);
     assert_eq!(answered.result()["modes"]["currentModeId"], "default");
     assert_eq!(answered.result()["configOptions"][0]["id"], "model");
-    // Nothing follows the answer.
-    let next = editor.call("session/list", json!({}));
-    assert_eq!(next.before, [] as [Value; 0]);
+    // Nothing follows the answer but the commands of an agent that took long to report them.
+    let were_reported = last.to_string().contains("[[recall]]");
+    let mut next = editor.call("session/list", json!({})).before;
+    next.retain(|message| were_reported || !is_update(message, COMMANDS));
+    assert_eq!(next, [] as [Value; 0]);
     answered
 }
 
@@ -77,7 +80,12 @@ fn a_load_replays_the_whole_history_before_its_answer() {
     // The ids of the messages are the same at each load, whatever became of daemon and agent.
     let _daemon = home.start();
     let again = loaded(&home, &session);
-    assert_eq!(again.updates(), first.updates());
+    let history = |loaded: &Answered| {
+        let updates = loaded.updates().into_iter();
+        let history = updates.filter(|update| update["sessionUpdate"] != COMMANDS);
+        history.cloned().collect::<Vec<Value>>()
+    };
+    assert_eq!(history(&again), history(&first));
 }
 
 #[test]
