@@ -257,6 +257,31 @@ fn settings_wait_while_a_session_is_reopened() {
     assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
 }
 
+#[test]
+fn a_daemon_that_stops_ends_a_load() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    drop(daemon);
+    let daemon = home.start();
+    gate.hold("session/resume");
+    let mut editor = Editor::start(&home);
+    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
+    let load = editor.begin("session/load", params);
+    gate.wait_until_held();
+    drop(daemon);
+    let answered = editor.finish(load);
+    assert!(answered.answer["error"].is_object(), "{answered:?}");
+    assert_eq!(editor.ended().0.code(), Some(3));
+    let _daemon = home.start();
+    assert_eq!(
+        loaded(&home, &session).texts("agent_message_chunk"),
+        ["echo: one"]
+    );
+}
+
 /// The first turn had no reply, so that nothing stands between the two prompts.
 #[test]
 fn a_running_turn_is_replayed_once() {
