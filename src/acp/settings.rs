@@ -13,26 +13,28 @@ use super::editor::Connection;
 use super::message::{self, Failure, Members, Reply};
 use super::session::Session;
 
-/// The parameters of a mode or a model.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Named {
-    mode_id: Option<String>,
-    model_id: Option<String>,
-}
-
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
-        let mode = |params: Named| Settings {
-            mode: params.mode_id,
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            mode_id: String,
+        }
+        let mode = |Params { mode_id }| Settings {
+            mode: Some(mode_id),
             ..Settings::default()
         };
         self.set(session, message::read(params).map(mode)).await
     }
 
     pub(super) async fn set_model(&self, session: &Arc<Session>, params: &str) -> Reply {
-        let model = |params: Named| Settings {
-            model: params.model_id,
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            model_id: String,
+        }
+        let model = |Params { model_id }| Settings {
+            model: Some(model_id),
             ..Settings::default()
         };
         self.set(session, message::read(params).map(model)).await
@@ -72,12 +74,6 @@ impl Connection {
     async fn set(&self, session: &Arc<Session>, settings: Result<Settings, Failure>) -> Reply {
         let _order = session.order.lock().await;
         let settings = settings?;
-        if settings == Settings::default() {
-            return Err(Failure::of(
-                ErrorKind::InvalidParams,
-                "modeId or modelId is missing",
-            ));
-        }
         let id = self.attached(session).await?;
         session.release().await;
         let update = Update {
