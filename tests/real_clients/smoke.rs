@@ -29,6 +29,9 @@ pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
     "[[text first words again]]",
 ];
 
+/// How often acpx is asked at most.
+const ACPX_TRIES: usize = 20;
+
 /// Arguments of a client: its script and what that needs, the folder, the prompts, and the command in front of which it is an
 /// editor.
 fn arguments(lab: &ClientLab, first: &[&Path], prompts: [&str; 3]) -> Vec<String> {
@@ -110,8 +113,15 @@ fn acpx_finds_its_session_again_in_each_process() {
             "--approve-all",
         ];
         let all: Vec<&str> = options.into_iter().chain(words.iter().copied()).collect();
+        // Its process from before may be on its way out. That takes no more requests, and says so.
+        let tries = std::iter::repeat_with(|| lab.run(&lab.clients.node, &all));
+        let is_taken =
+            |output: &Output| !String::from_utf8_lossy(&output.stderr).contains("QUEUE_OWNER_CLOSED");
+        let output = tries
+            .take(ACPX_TRIES)
+            .find(is_taken)
+            .expect("a process that takes it");
         // It reports the tokens on standard error.
-        let output = lab.run(&lab.clients.node, &all);
         said(&Output {
             stderr: Vec::new(),
             ..output
