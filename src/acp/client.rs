@@ -74,9 +74,25 @@ impl Client {
         self.offered.contains(method)
     }
 
+    /// The options that it can show: boolean ones only if it advertised them.
+    pub(super) fn shown_options(&self, options: RawJson) -> RawJson {
+        #[derive(Deserialize)]
+        struct Kind {
+            r#type: String,
+        }
+        let is_shown =
+            |option: &RawJson| !matches!(option.read(), Ok(Kind { r#type }) if r#type == "boolean");
+        let all: Vec<RawJson> = options.read().unwrap_or_default();
+        if self.has("/session/configOptions/boolean") || all.iter().all(is_shown) {
+            return options;
+        }
+        let shown: Vec<RawJson> = all.into_iter().filter(is_shown).collect();
+        RawJson::from_value(&shown).unwrap_or(options)
+    }
+
     /// Whether it can run a sign-in of the agent in a terminal.
     pub(super) fn has_terminal_sign_in(&self) -> bool {
-        self.has("/auth/terminal")
+        self.has("/auth/terminal") || self.has("/_meta/terminal-auth")
     }
 
     /// Whether it knows the daemon's extras.
@@ -107,7 +123,7 @@ mod tests {
     fn only_what_was_advertised_is_sent() {
         let plain = Client::default();
         let capabilities = json!({
-            "session": {"notices": {}, "compaction": null}, "plan": {}, "elicitation": {"form": {}},
+            "session": {"notices": {}, "compaction": null, "configOptions": {"boolean": {}}}, "plan": {}, "elicitation": {"form": {}},
         });
         let full = Client::read(&json!({"clientCapabilities": capabilities}).to_string()).unwrap();
         let table = [
@@ -125,6 +141,11 @@ mod tests {
                 "{kind}"
             );
         }
+        let options = |text: &str| RawJson::from_text(text.to_owned()).unwrap();
+        let both = r#"[{"id":"a","type":"boolean"},{"id":"b" ,"type":"select"}]"#;
+        let select = r#"[{"id":"b" ,"type":"select"}]"#;
+        assert_eq!(full.shown_options(options(both)).get(), both);
+        assert_eq!(plain.shown_options(options(both)).get(), select);
         assert!(full.asks("form") && !full.asks("url") && !plain.asks("form"));
     }
 }

@@ -73,6 +73,11 @@ impl Peer {
         self.lock().client.asks(mode)
     }
 
+    /// The options that the editor can show.
+    pub(super) fn shown_options(&self, options: RawJson) -> RawJson {
+        self.lock().client.shown_options(options)
+    }
+
     /// Whether the editor can run a sign-in of the agent in a terminal.
     pub(super) fn has_terminal_sign_in(&self) -> bool {
         self.lock().client.has_terminal_sign_in()

@@ -469,7 +469,11 @@ impl Session {
             return Taken::Yes;
         }
         if kind == "config_option_update" {
-            state.options = member(update, "configOptions");
+            let reported = member(update, "configOptions");
+            state.options = reported.clone().map(|options| self.peer.shown_options(options));
+            if let Some(shown) = state.options.clone().filter(|_| state.options != reported) {
+                return self.send_update(state, &with_member(update, "configOptions", &shown));
+            }
         }
         if kind == COMMANDS {
             let commands = member(update, "availableCommands");
@@ -480,7 +484,8 @@ impl Session {
             state.commands = commands;
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
-                let update = announced_in(update, &commands::announced(state.commands.as_ref()));
+                let commands = commands::announced(state.commands.as_ref());
+                let update = with_member(update, "availableCommands", &commands);
                 return self.send_update(state, &update);
             }
         }
@@ -504,7 +509,10 @@ impl Session {
                 for interrupt in conversation.interrupts.iter().filter(|asked| !asked.orphaned) {
                     taken = self.ask(state, conversation.id, interrupt);
                 }
-                let info = session.unwrap_or_default();
+                let mut info = session.unwrap_or_default();
+                info.config_options = info
+                    .config_options
+                    .map(|options| self.peer.shown_options(options));
                 state.accepted = 0;
                 state.running = running.as_ref().map(|running| (running.turn_id.clone(), false));
                 state.options.clone_from(&info.config_options);
@@ -732,12 +740,12 @@ pub(super) fn kind_of(update: &str) -> String {
     serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
 }
 
-/// An update with these commands in place of the agent's own, and every other member as it came.
-fn announced_in(update: &str, commands: &RawJson) -> String {
+/// An update with another value of this member, and every other member as it came.
+fn with_member(update: &str, name: &str, value: &RawJson) -> String {
     let Ok(mut members) = serde_json::from_str::<message::Members>(update) else {
         return update.to_owned();
     };
-    members.insert("availableCommands".to_owned(), commands.clone());
+    members.insert(name.to_owned(), value.clone());
     RawJson::from_value(&members).map_or_else(|_| update.to_owned(), |update| update.get().to_owned())
 }
 

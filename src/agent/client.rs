@@ -10,6 +10,8 @@ use super::message::{MethodName, method};
 /// The members of an object, in their order.
 type Members = IndexMap<String, RawJson>;
 
+const NATIVE_SUBAGENTS: &str = "nativeSubagentSessions";
+
 /// What a client reports about itself, and with which arguments it wants its agent. Agents act on both, so clients share a process
 /// only if these are equal, byte for byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,31 +25,29 @@ pub struct ClientProfile {
 }
 
 impl ClientProfile {
-    /// The capabilities to pass on: the client's own, with the daemon's kinds of elicitation. A question is kept, and any client of
-    /// the conversation can answer it; a client that cannot show it is sent its text, and the command that answers it.
+    /// The capabilities to pass on: the client's own, but for two.
+    ///
+    /// The daemon's kinds of elicitation are added. A question is kept, and any client of the conversation can answer it; a client
+    /// that cannot show it is sent its text, and the command that answers it. Subagents with sessions of their own are left out,
+    /// because those sessions are not passed on: without it their work appears in the session of the agent.
     #[must_use]
     pub fn capabilities_for_agent(&self) -> RawJson {
         let own = self.capabilities.clone().unwrap_or_else(empty);
         let Ok(mut members) = own.read::<Members>() else {
             return own;
         };
-        let elicitation = members.get("elicitation").and_then(|raw| raw.read().ok());
-        let mut elicitation: Members = elicitation.unwrap_or_default();
-        let lacks = |members: &Members, mode| {
-            let given = members.get(mode).map(RawJson::get);
-            matches!(given, None | Some("null" | "false"))
-        };
-        let missing = ["form", "url"].map(|mode| (mode, lacks(&elicitation, mode)));
-        let missing = missing.into_iter().filter(|(_, lacks)| *lacks);
-        let missing: Vec<_> = missing.map(|(mode, _)| mode).collect();
-        if missing.is_empty() {
+        let has_subagents = members.shift_remove("subagents").is_some();
+        let meta = members.get("_meta").and_then(without_native_subagents);
+        let elicitation = with_elicitation(members.get("elicitation"));
+        if !has_subagents && meta.is_none() && elicitation.is_none() {
             return own;
         }
-        for mode in missing {
-            elicitation.insert(mode.to_owned(), empty());
+        let changed = [("_meta", meta), ("elicitation", elicitation)];
+        for (name, value) in changed {
+            if let Some(value) = value {
+                members.insert(name.to_owned(), value);
+            }
         }
-        let elicitation = RawJson::from_value(&elicitation).unwrap_or_else(|_| empty());
-        members.insert("elicitation".to_owned(), elicitation);
         RawJson::from_value(&members).unwrap_or(own)
     }
 
@@ -60,6 +60,31 @@ impl ClientProfile {
         let offered = method::OF_CLIENT.iter().filter(|(_, capability)| has(capability));
         offered.map(|(name, _)| MethodName::known(name)).collect()
     }
+}
+
+/// A client's elicitation with both kinds, if it lacks one.
+fn with_elicitation(own: Option<&RawJson>) -> Option<RawJson> {
+    let own: Option<Members> = own.and_then(|raw| raw.read().ok());
+    let mut kinds = own.unwrap_or_default();
+    let mut is_changed = false;
+    for kind in ["form", "url"] {
+        let given = kinds.get(kind).map(RawJson::get);
+        if matches!(given, None | Some("null" | "false")) {
+            kinds.insert(kind.to_owned(), empty());
+            is_changed = true;
+        }
+    }
+    RawJson::from_value(&kinds).ok().filter(|_| is_changed)
+}
+
+/// A client's `_meta` without the private extension of JetBrains' clients for subagents with sessions of their own, if it has that.
+fn without_native_subagents(meta: &RawJson) -> Option<RawJson> {
+    let mut meta: Value = meta.read().ok()?;
+    let capabilities = meta.pointer_mut("/jetbrains/air/capabilities")?.as_array_mut()?;
+    let before = capabilities.len();
+    capabilities.retain(|capability| capability != NATIVE_SUBAGENTS);
+    let is_changed = capabilities.len() < before;
+    is_changed.then(|| RawJson::from(meta))
 }
 
 fn empty() -> RawJson {
@@ -78,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_pass_byte_for_byte_but_for_elicitation() {
+    fn capabilities_pass_byte_for_byte_but_for_elicitation_and_subagents() {
         let whole = r#"{"elicitation": {"url":{ },"form":{"a":1.0}} , "x":1e2}"#;
         let table = [
             (whole, whole),
@@ -91,6 +116,14 @@ mod tests {
                 r#"{"elicitation":{"form":{},"url":{}},"fs":{"a": 1}}"#,
             ),
             ("{}", r#"{"elicitation":{"form":{},"url":{}}}"#),
+            (
+                r#"{"subagents":{},"_meta":{"x":1.50},"elicitation":{"form":{},"url":{ }}}"#,
+                r#"{"_meta":{"x":1.50},"elicitation":{"form":{},"url":{ }}}"#,
+            ),
+            (
+                r#"{"_meta":{"jetbrains":{"air":{"capabilities":["asyncTasks","nativeSubagentSessions"]}}},"elicitation":{"form":{},"url":{}}}"#,
+                r#"{"_meta":{"jetbrains":{"air":{"capabilities":["asyncTasks"]}}},"elicitation":{"form":{},"url":{}}}"#,
+            ),
             ("7", "7"),
         ];
         for (given, expected) in table {

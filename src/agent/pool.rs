@@ -404,6 +404,20 @@ impl Pool {
         all.filter(leaves).collect()
     }
 
+    /// Retires the other processes of an agent that nobody uses, so that they end and give back what they hold.
+    pub fn retire_unused(&self, own: &Agent) {
+        let state = self.inner.lock();
+        let slots = state.slots.iter();
+        for (_, slot) in slots.filter(|(key, _)| key.agent() == own.key.agent()) {
+            if let SlotProcess::Running(agent) = &slot.process
+                && agent.generation != own.generation
+                && agent.leases.count() == 0
+            {
+                agent.leases.retire();
+            }
+        }
+    }
+
     /// Stops all agents at once and waits until they and all their descendants have ended. Nothing is started
     /// afterwards.
     pub async fn shutdown(&self, deadlines: StopDeadlines) {

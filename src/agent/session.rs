@@ -268,6 +268,9 @@ impl AgentCalls {
     ) -> Result<Box<RawValue>, CallError> {
         let mut params = Self::of_session(method::SESSION_SET_CONFIG_OPTION, handle)?;
         params.set("configId", config_id)?;
+        if matches!(value.get(), "true" | "false") {
+            params.set("type", "boolean")?;
+        }
         params.set_raw("value", value.to_owned());
         self.set(params).await
     }

@@ -592,10 +592,13 @@ impl Actor {
         let entry = self
             .services
             .agent_for(&self.model.record.agent, self.client.as_deref());
-        if let (Some(session), Ok(entry)) = (&self.session, entry)
-            && !session.lease.key().is_like(&entry.pool_key())
-            && !self.agent_works_on()
-        {
+        let (Some(session), Ok(entry)) = (&self.session, entry) else {
+            return;
+        };
+        // Codex gives a session back only when the process ends, which others still use.
+        let is_held = entry.profile().shares_process && session.lease.connection().attached() > 1;
+        let is_its_own = session.lease.key().is_like(&entry.pool_key());
+        if !is_its_own && !is_held && !self.agent_works_on() {
             self.input(Input::AgentRetired);
         }
     }

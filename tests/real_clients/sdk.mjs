@@ -1,6 +1,7 @@
 // An editor made with the official TypeScript SDK, in front of a command:
-// node sdk.mjs LIBRARY FOLDER TOOL HANG RECALL COMMAND...
-// TOOL is a prompt that asks, uses a tool and says "read"; HANG one that begins and does not end; RECALL one that says "first words".
+// node sdk.mjs LIBRARY FOLDER TOOL HANG RECALL FILE COMMAND...
+// TOOL is a prompt that asks, uses a tool and says "read"; HANG one that begins and does not end; RECALL one that says "first
+// words"; FILE one that reads a file of the editor and runs a command in its terminal, or nothing in front of Claude's adapter.
 // Prints "done" and the sessions that are left if each step of a session's life does what the protocol says.
 
 import assert from "node:assert/strict";
@@ -8,7 +9,7 @@ import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
 import { pathToFileURL } from "node:url";
 
-const [library, cwd, tool, hang, recall, command, ...args] = process.argv.slice(2);
+const [library, cwd, tool, hang, recall, file, command, ...args] = process.argv.slice(2);
 const acp = await import(pathToFileURL(library).href);
 const agent = acp.methods.agent;
 
@@ -25,16 +26,27 @@ async function withConnection(run) {
     })
     .onRequest(acp.methods.client.session.requestPermission, ({ params }) => ({
       outcome: { outcome: "selected", optionId: params.options.find(({ kind }) => kind === "allow_once").optionId },
-    }));
+    }))
+    .onRequest(acp.methods.client.fs.readTextFile, ({ params }) => ({ content: `unsaved ${params.path}` }))
+    .onRequest(acp.methods.client.terminal.create, () => ({ terminalId: "terminal-1" }))
+    .onRequest(acp.methods.client.terminal.waitForExit, ({ params }) => {
+      assert.equal(params.terminalId, "terminal-1");
+      return { exitCode: 0 };
+    });
   const stream = acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
   const result = await client.connectWith(stream, async (editor) => {
     const about = await editor.request(agent.initialize, {
       protocolVersion: 1,
-      clientCapabilities: {},
+      clientCapabilities: file ? { fs: { readTextFile: true }, terminal: true } : { auth: { terminal: true } },
       clientInfo: { name: "sdk-client", version: "1" },
     });
     assert.equal(about.protocolVersion, 1);
     assert.equal(about.agentCapabilities.loadSession, true);
+    if (!file) {
+      // Claude's adapter offers it only to a client that can run it.
+      const { args } = about.authMethods.find(({ type }) => type === "terminal");
+      assert.deepEqual(args.slice(0, 3), ["--", "--sessiond-sign-in", "--cli"]);
+    }
     // Waits until the updates from this place on have a text of the agent.
     const untilSaid = (start) =>
       new Promise((resolve) => {
@@ -68,6 +80,11 @@ const sessionId = await withConnection(async (editor, updates, untilSaid) => {
   assert.equal(answer.stopReason, "end_turn");
   assert.match(said(updates.slice(start)), /read/);
   assert.ok(updates.slice(start).some(({ update }) => update.sessionUpdate === "tool_call"));
+  if (file) {
+    start = updates.length;
+    await editor.request(agent.session.prompt, { sessionId, prompt: text(file) });
+    assert.match(said(updates.slice(start)), /unsaved \/a.*"exitCode":0/);
+  }
   start = updates.length;
   const running = editor.request(agent.session.prompt, { sessionId, prompt: text(hang) });
   await untilSaid(start);

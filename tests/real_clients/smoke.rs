@@ -22,6 +22,13 @@ const PROMPTS: [&str; 3] = [
     "[[recall]]",
 ];
 
+/// A prompt that has the built-in agent use the editor's files and terminal.
+const FILE_PROMPT: &str = concat!(
+    r#"[[call fs/read_text_file {"path":"/a"}]]"#,
+    r#"[[call terminal/create {"command":"make"}]]"#,
+    r#"[[call terminal/wait_for_exit {"terminalId":"terminal-1"}]]"#,
+);
+
 /// The same for a model behind Claude's adapter. What it is sent of the history is seen at the model.
 pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
     r#"[[tool Bash {"command":"echo made > made.txt","description":"make a file"}]] [[text read]]"#,
@@ -62,9 +69,11 @@ pub(super) fn with_claude(run: impl FnOnce(&ClientLab) -> Option<()>) -> Option<
     Some(())
 }
 
-fn typescript(lab: &ClientLab, prompts: [&str; 3]) {
+fn typescript(lab: &ClientLab, prompts: [&str; 3], file: &str) {
     let script = Path::new(SCRIPTS).join("sdk.mjs");
-    let arguments = arguments(lab, &[&script, &lab.clients.sdk], prompts);
+    let mut arguments = arguments(lab, &[&script, &lab.clients.sdk], prompts);
+    // Before the command.
+    arguments.insert(arguments.len() - lab.command().len(), file.to_owned());
     check(lab, &said(&lab.run(&lab.clients.node, &arguments)));
 }
 
@@ -77,7 +86,7 @@ pub(super) fn python_sdk(lab: &ClientLab, prompts: [&str; 3]) -> Option<()> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_lives_in_an_editor_on_the_typescript_sdk() {
-    typescript(&or_skip!(ClientLab::new()), PROMPTS);
+    typescript(&or_skip!(ClientLab::new()), PROMPTS, FILE_PROMPT);
 }
 
 #[test]
@@ -90,7 +99,7 @@ fn a_session_lives_in_an_editor_on_the_python_sdk() {
 #[ignore = "installs the real adapter"]
 fn a_session_of_claude_lives_in_an_editor_on_the_typescript_sdk() {
     or_skip!(with_claude(|lab| {
-        typescript(lab, PROMPTS_TO_CLAUDE);
+        typescript(lab, PROMPTS_TO_CLAUDE, "");
         Some(())
     }));
 }
