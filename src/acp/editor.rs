@@ -22,6 +22,7 @@ use super::client::Client;
 use super::message::{self, Failure, Reply};
 use super::peer::{Asked, Peer};
 use super::session::Session;
+use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, Kind, Malformed};
 use crate::agent::session::PROTOCOL_VERSION;
 use crate::agent::split::Piece;
@@ -401,8 +402,17 @@ impl Connection {
     }
 
     /// Has the agent of a conversation run for this editor.
-    pub(super) fn run_for(&self, id: ConversationId, occasion: Occasion) -> Result<(), BridgeError> {
-        self.bridge.run_for(id, Arc::new(self.peer.profile()), occasion)
+    pub(super) fn run_for(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        occasion: Occasion,
+    ) -> Result<(), BridgeError> {
+        let client = ClientProfile {
+            session_params: session.params(),
+            ..self.peer.profile()
+        };
+        self.bridge.run_for(id, Arc::new(client), occasion)
     }
 
     /// The session with this id, whether or not there is such a conversation.

@@ -427,6 +427,7 @@ impl Config {
             }
             return Ok(AgentEntry {
                 interrupts: agent.interrupts,
+                session_params: None,
                 ..self.loopback(&agent_name, agent.env, around)
             });
         }
@@ -494,6 +495,7 @@ impl Config {
             transcripts,
             transcript_format,
             interrupts: agent.interrupts,
+            session_params: None,
         })
     }
 
@@ -532,6 +534,7 @@ impl Config {
             transcripts: default_transcripts(kind, &BTreeMap::new(), around),
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
+            session_params: None,
         }
     }
 
@@ -557,6 +560,7 @@ impl Config {
             transcripts,
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
+            session_params: None,
         }
     }
 
