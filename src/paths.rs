@@ -149,6 +149,7 @@ impl Paths {
             paths.config_file = config.to_path_buf();
         }
         if let Some(socket) = socket.or(variable_socket) {
+            paths.acp_socket = acp_socket_beside(socket);
             paths.bridge_socket = socket.to_path_buf();
         }
         Ok(paths)
@@ -197,6 +198,16 @@ impl Paths {
             data,
         })
     }
+}
+
+/// The socket for editors of a daemon whose other socket is this one. No two daemons have the same.
+fn acp_socket_beside(socket: &Path) -> PathBuf {
+    if socket.ends_with("sessiond.sock") {
+        return socket.with_file_name("acp.sock");
+    }
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".acp");
+    path.into()
 }
 
 fn given(variable: Option<OsString>) -> Option<PathBuf> {

@@ -18,6 +18,7 @@ pub mod conversation;
 pub mod daemon;
 mod declare;
 pub mod diagnosis;
+pub mod editor;
 pub mod error;
 pub mod event;
 pub mod export;

@@ -74,9 +74,9 @@ impl Client {
         self.offered.contains(method)
     }
 
-    /// Whether commands of ours are announced to it. A client that knows the daemon's extras has its own means.
-    pub(super) fn wants_commands(&self) -> bool {
-        !self.knows_extras()
+    /// Whether it can run a sign-in of the agent in a terminal.
+    pub(super) fn has_terminal_sign_in(&self) -> bool {
+        self.has("/auth/terminal")
     }
 
     /// Whether it knows the daemon's extras.

@@ -5,15 +5,16 @@
 use std::sync::Arc;
 
 use bridge_protocol::conversation::ContinueAt;
+use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
 use serde::Deserialize;
-use serde_json::json;
-use tokio::sync::MutexGuard;
+use serde_json::{Value, json};
+use tokio::sync::{MutexGuard, oneshot};
 
 use super::editor::Connection;
-use super::message::Reply;
+use super::message::{self, Reply};
 use super::prompting::{cancelled, in_order};
 use super::session::Session;
 
@@ -45,6 +46,8 @@ const COMMANDS: [(&str, &str, Option<&str>); 6] = [
 
 /// What stands before the name where the agent has a command of the same name.
 const PREFIX: &str = "sessiond-";
+
+const NO_TURNS: &str = "This session has no turns yet.";
 
 /// How many turns are listed.
 const LISTED_TURNS: u32 = 50;
@@ -105,6 +108,12 @@ fn name_beside(name: &str, taken: &[String]) -> String {
     }
 }
 
+/// A turn with its number, on one line.
+fn line_of(turn: &Checkpoint) -> String {
+    let prompt: Vec<&str> = turn.prompt.split_whitespace().collect();
+    format!("{}. {}", turn.step, prompt.join(" "))
+}
+
 impl Connection {
     /// Carries out a command and answers its prompt. The result or the error is sent as a message.
     pub(super) async fn command(
@@ -120,10 +129,18 @@ impl Connection {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
             },
+            "rewind" if rest.is_empty() && self.peer.asks("form") => {
+                drop(order);
+                match self.rewind_by_form(session, id, &edited).await {
+                    Ok(Some(words)) => Ok(words),
+                    Ok(None) => return cancelled(),
+                    Err(error) => Err(error),
+                }
+            }
             "rewind" if rest.is_empty() => self.turns(id).await,
-            "rewind" => self.rewind(id, rest).await,
+            "rewind" => self.rewind(session, id, rest).await,
             "fork" => self.fork_off(id, rest).await,
-            "undo" => self.undo(id).await,
+            "undo" => self.undo(session, id).await,
             "continue" => self.continue_turn(id).await,
             _ => self.turns(id).await,
         };
@@ -131,13 +148,67 @@ impl Connection {
         Ok(r#"{"stopReason":"end_turn"}"#.to_owned())
     }
 
-    async fn rewind(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
+    /// Lets the user choose the turn to go back to. None if the prompt was cancelled.
+    async fn rewind_by_form(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        prompt: &TurnId,
+    ) -> Result<Option<String>, BridgeError> {
+        let turns = self.checkpoints(id).await?;
+        if turns.is_empty() {
+            return Ok(Some(NO_TURNS.to_owned()));
+        }
+        let choice = |turn: &Checkpoint| json!({ "const": turn.step.to_string(), "title": line_of(turn) });
+        let choices: Vec<_> = turns.iter().map(choice).collect();
+        let form = json!({
+            "sessionId": session.name,
+            "mode": "form",
+            "message": "Go back to after which turn?",
+            "requestedSchema": {
+                "type": "object",
+                "properties": { "turn": { "type": "string", "title": "Turn", "oneOf": choices } },
+                "required": ["turn"],
+            },
+        });
+        let (sender, answer) = oneshot::channel();
+        let request = self.peer.ask_form(sender);
+        session.send_line(message::request(request, "elicitation/create", &form.to_string()));
+        let answer = tokio::select! {
+            answer = answer => answer.ok().flatten(),
+            () = session.prompt_cancelled(prompt) => {
+                self.peer.take_form(request);
+                let withdrawn = json!({ "requestId": request }).to_string();
+                session.send_line(message::notification("$/cancel_request", &withdrawn));
+                return Ok(None);
+            }
+        };
+        let answer: Option<Value> = answer.and_then(|answer| serde_json::from_str(&answer).ok());
+        let chosen = answer
+            .as_ref()
+            .and_then(|answer| answer.pointer("/content/turn")?.as_str());
+        let _order = session.order.lock().await;
+        match chosen {
+            Some(turn) => self.rewind(session, id, turn).await.map(Some),
+            None => Ok(Some("Nothing was changed.".to_owned())),
+        }
+    }
+
+    async fn rewind(&self, session: &Session, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
         let fork = Fork {
             in_place: true,
             at: Some(self.turn(id, turn).await?.to_string()),
             ..Fork::of(id)
         };
-        self.call(fork).await?;
+        let own = session.change_history();
+        self.call(fork).await.map_err(|error| match error.kind {
+            ErrorKind::Busy => BridgeError::new(
+                ErrorKind::Busy,
+                "A turn is running; wait for its end or cancel it, then go back.",
+            ),
+            _ => error,
+        })?;
+        drop(own);
         Ok(format!(
             "Went back to after turn {turn}. What you see below it is no longer part of the conversation; reopen the thread to see \
              it so. /undo takes this back."
@@ -190,7 +261,8 @@ impl Connection {
         ))
     }
 
-    async fn undo(&self, id: ConversationId) -> Result<String, BridgeError> {
+    async fn undo(&self, session: &Session, id: ConversationId) -> Result<String, BridgeError> {
+        let _own = session.change_history();
         self.call(Undo::of(id)).await?;
         Ok("Undone. Reopen the thread to see the conversation as it is now.".to_owned())
     }
@@ -211,20 +283,21 @@ impl Connection {
 
     /// The turns, the newest last.
     async fn turns(&self, id: ConversationId) -> Result<String, BridgeError> {
+        let turns = self.checkpoints(id).await?;
+        if turns.is_empty() {
+            return Ok(NO_TURNS.to_owned());
+        }
+        let lines: Vec<String> = turns.iter().rev().map(line_of).collect();
+        Ok(lines.join("\n"))
+    }
+
+    /// The newest turns, the newest first.
+    async fn checkpoints(&self, id: ConversationId) -> Result<Vec<Checkpoint>, BridgeError> {
         let page = Checkpoints {
             limit: Some(LISTED_TURNS),
             ..Checkpoints::of(id)
         };
-        let checkpoints = self.call(page).await?.checkpoints;
-        if checkpoints.is_empty() {
-            return Ok("This session has no turns yet.".to_owned());
-        }
-        let line = |prompt: &str| prompt.split_whitespace().collect::<Vec<_>>().join(" ");
-        let turns = checkpoints.iter().rev();
-        let lines: Vec<String> = turns
-            .map(|turn| format!("{}. {}", turn.step, line(&turn.prompt)))
-            .collect();
-        Ok(lines.join("\n"))
+        Ok(self.call(page).await?.checkpoints)
     }
 
     /// The checkpoint of a turn.

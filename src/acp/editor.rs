@@ -4,41 +4,41 @@
 //! conversations, which live on. Knows the methods by name only.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
-use bridge_protocol::method::{Handle, ListAgents, Respond};
+use bridge_protocol::editor::{AGENT, COMMAND, Chosen};
+use bridge_protocol::method::{Handle, Respond};
 use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, OptionFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::client::Client;
 use super::message::{self, Failure, Reply};
 use super::peer::{Asked, Peer};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, Kind, Malformed};
-use crate::agent::session::PROTOCOL_VERSION;
 use crate::agent::split::Piece;
 use crate::bridge::{Bridge, Occasion};
-use crate::server::{Dialogue, Outbox, PushError, Service, SocketLimits, poll_once};
+use crate::server::{Admitted, Dialogue, Outbox, Service, SocketLimits, panicked, poll_once};
 
 /// The protocol on its socket: one editor for each connection.
 #[derive(Clone)]
 pub struct Face {
     bridge: Arc<Bridge>,
+    commands: bool,
 }
 
 impl Face {
-    /// The face of this daemon.
-    pub fn new(bridge: Arc<Bridge>) -> Self {
-        Self { bridge }
+    /// The face of this daemon. `commands`: whether editors are offered commands of ours.
+    pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
+        Self { bridge, commands }
     }
 }
 
@@ -48,15 +48,14 @@ impl Service for Face {
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox),
-            agent: Mutex::default(),
+            peer: Peer::new(outbox.clone(), self.commands),
+            chosen: Mutex::default(),
             sessions: Mutex::default(),
         };
         Editor {
             connection: Arc::new(connection),
             requests: Arc::default(),
-            running: FuturesUnordered::new(),
-            gate: None,
+            admitted: Admitted::new(outbox),
             limits,
         }
     }
@@ -67,9 +66,7 @@ pub struct Editor {
     connection: Arc<Connection>,
     /// The ids of the requests that are not answered yet, and how they are cancelled. By turns, because an editor may use an id again.
     requests: Arc<Mutex<HashMap<TurnId, (String, Cancel)>>>,
-    running: FuturesUnordered<BoxFuture<'static, ()>>,
-    /// While set, no further line is read: an error has no room among what the editor has not read yet.
-    gate: Option<BoxFuture<'static, ()>>,
+    admitted: Admitted,
     limits: Arc<SocketLimits>,
 }
 
@@ -78,7 +75,7 @@ pub(super) struct Connection {
     pub(super) bridge: Arc<Bridge>,
     pub(super) peer: Arc<Peer>,
     /// The agent that the editor asks for.
-    agent: Mutex<Option<AgentName>>,
+    chosen: Mutex<Chosen>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
@@ -124,10 +121,9 @@ impl Dialogue for Editor {
         let bytes = match line {
             Piece::Line(bytes) => bytes,
             Piece::TooLong(found) => {
-                let id = found.id.as_deref().filter(|_| found.method.is_none());
-                if let Some(id) = id.and_then(|id| id.parse().ok()) {
-                    // The agent gets an error for it.
-                    self.connection.peer.take_forwarded(id);
+                if let (Some(id), None) = (&found.id, &found.method) {
+                    self.take_answer(id, None, None);
+                    return;
                 }
                 let why = "the line is longer than the limit (max_line_bytes)";
                 self.refuse(found.id.as_deref(), Failure::of(ErrorKind::InvalidRequest, why));
@@ -155,15 +151,8 @@ impl Dialogue for Editor {
         match (envelope.kind(), envelope.method(), envelope.id()) {
             (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
             (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
-            (Kind::Response, _, Some(id)) if envelope.result().or(envelope.error()).is_some() => {
-                let id = id.parse().ok();
-                if let Some(forwarded) = id.and_then(|id| self.connection.peer.take_forwarded(id)) {
-                    forwarded.answered(envelope.result(), envelope.error());
-                } else if let Some(asked) = id.and_then(|id| self.connection.peer.settle(id)) {
-                    let outcome = envelope.result().map(ToOwned::to_owned);
-                    let connection = Arc::clone(&self.connection);
-                    self.begin(async move { connection.answered(asked, outcome.as_deref()).await }.boxed());
-                }
+            (Kind::Response, _, Some(id)) if envelope.has_outcome() => {
+                self.take_answer(id, envelope.result(), envelope.error());
             }
             (_, _, id) => self.refuse(
                 id,
@@ -172,50 +161,51 @@ impl Dialogue for Editor {
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.gate.is_none()
-    }
-
     fn input_ended(&mut self) {
         self.connection.peer.leaves();
     }
 
-    fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.gate.is_none()
-    }
-
-    async fn advance(&mut self) {
-        tokio::select! {
-            Some(()) = self.running.next() => {}
-            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
-            else => std::future::pending().await,
-        }
+    fn admitted(&mut self) -> &mut Admitted {
+        &mut self.admitted
     }
 }
 
 impl Editor {
-    /// Polls what was admitted once, so that it is sent on in the order of arrival.
-    fn begin(&mut self, mut work: BoxFuture<'static, ()>) {
+    /// Polls what stands for so many requests once, so that it is sent on in the order of arrival.
+    fn begin(&mut self, requests: usize, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work = AssertUnwindSafe(work).catch_unwind().map(drop).boxed();
         if poll_once(&mut work).is_pending() {
-            self.running.push(work);
+            self.admitted.run(requests, work);
         }
     }
 
     fn refuse(&mut self, id: Option<&str>, failure: Failure) {
-        let line = message::answer(id, &Err(failure));
-        let outbox = self.connection.peer.outbox.clone();
-        if let Err(PushError::Full) = outbox.try_push(&[&line]) {
-            let pushed = async move {
-                // An editor that has left needs no answer.
-                let _gone = outbox.push(&[&line]).await;
-            };
-            self.gate = Some(pushed.boxed());
+        self.admitted.answer(message::answer(id, &Err(failure)).into());
+    }
+
+    /// Takes the editor's answer to a request. One with neither a result nor an error says that the editor cannot answer. An answer
+    /// is not answered, whatever it is.
+    fn take_answer(&mut self, id: &str, result: Option<&str>, error: Option<&str>) {
+        let Ok(id) = id.parse() else { return };
+        let peer = &self.connection.peer;
+        let owned = result.map(ToOwned::to_owned);
+        if let Some(forwarded) = peer.take_forwarded(id) {
+            forwarded.answered(result, error);
+        } else if let Some(form) = peer.take_form(id) {
+            // The command that asked may have been cancelled.
+            let _unwanted = form.send(owned);
+        } else if let Some(asked) = peer.settle(id) {
+            let connection = Arc::clone(&self.connection);
+            self.begin(
+                0,
+                async move { connection.answered(asked, owned.as_deref()).await },
+            );
         }
     }
 
     fn take_request(&mut self, method: &str, id: &str, params: &str) {
         let limit = self.limits.requests_in_flight;
-        if self.running.len() >= limit {
+        if self.admitted.in_flight() >= limit {
             let why = format!("{limit} requests of this connection are in flight, which is the limit");
             self.refuse(Some(id), Failure::of(ErrorKind::InternalError, why));
             return;
@@ -240,12 +230,24 @@ impl Editor {
         lock(&self.requests).insert(turn.clone(), (id.to_owned(), cancel));
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
         let opens = matches!(method, "session/load" | "session/resume");
+        let makes = matches!(method, "session/new" | "session/fork");
         let connection = Arc::clone(&self.connection);
-        let (method, params) = (method.to_owned(), params.to_owned());
+        let work = Arc::clone(&connection).carry_out(
+            method.to_owned(),
+            params.to_owned(),
+            session.clone(),
+            turn.clone(),
+        );
+        let work = match makes {
+            true => to_its_end(Arc::clone(&connection), work.boxed()).boxed(),
+            false => work.boxed(),
+        };
+        let work = AssertUnwindSafe(work).catch_unwind();
+        let method = method.to_owned();
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = connection.carry_out(&method, &params, session.clone(), &turn) => done,
+                done = work => done.unwrap_or_else(|_| Done::from(Err(panicked(&method).into()))),
                 () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
             };
             lock(&requests).remove(&turn);
@@ -267,7 +269,7 @@ impl Editor {
                 connection.forget_closed(&session);
             }
         };
-        self.begin(answered.boxed());
+        self.begin(1, answered);
     }
 
     fn take_notification(&mut self, method: &str, params: &str) {
@@ -304,13 +306,9 @@ impl Editor {
                     }
                 }
             }
-            "_sessiond/agent" => {
-                #[derive(Deserialize)]
-                struct Params {
-                    agent: AgentName,
-                }
-                if let Ok(Params { agent }) = message::read(params) {
-                    *lock(&self.connection.agent) = Some(agent);
+            AGENT => {
+                if let Ok(chosen) = message::read(params) {
+                    *lock(&self.connection.chosen) = chosen;
                 }
             }
             // A notification that is not known is ignored, as the protocol asks.
@@ -320,12 +318,13 @@ impl Editor {
 
     fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>) {
         let connection = Arc::clone(&self.connection);
-        self.begin(async move { connection.cancel(&session, only.as_ref()).await }.boxed());
+        self.begin(0, async move { connection.cancel(&session, only.as_ref()).await });
     }
 }
 
 /// The methods that are about no session or make one, and those that are about one.
-const GLOBAL: [&str; 5] = [
+const GLOBAL: [&str; 6] = [
+    COMMAND,
     "initialize",
     "authenticate",
     "logout",
@@ -360,22 +359,24 @@ impl Connection {
 
     /// Carries out a request. Nothing happens before the first poll.
     async fn carry_out(
-        &self,
-        method: &str,
-        params: &str,
+        self: Arc<Self>,
+        method: String,
+        params: String,
         session: Option<Arc<Session>>,
-        turn: &TurnId,
+        turn: TurnId,
     ) -> Done {
+        let params = params.as_str();
         let Some(session) = session else {
-            return match method {
+            return match method.as_str() {
                 "initialize" => self.initialize(params).await.into(),
+                COMMAND => self.command_of(params).into(),
                 "authenticate" => self.authenticate(params).await.into(),
                 "logout" => self.logout().await.into(),
                 "session/list" => self.list(params).await.into(),
                 _ => done(self.new_session(params).await),
             };
         };
-        match method {
+        match method.as_str() {
             "session/load" => done(self.load(session, params).await),
             "session/resume" => done(self.resume(session, params).await),
             "session/fork" => done(self.fork(session, params).await),
@@ -398,7 +399,11 @@ impl Connection {
 
     /// The agent that the editor asks for; none for the default.
     pub(super) fn agent(&self) -> Option<AgentName> {
-        lock(&self.agent).clone()
+        self.chosen().agent
+    }
+
+    pub(super) fn chosen(&self) -> Chosen {
+        lock(&self.chosen).clone()
     }
 
     /// Has the agent of a conversation run for this editor.
@@ -410,7 +415,7 @@ impl Connection {
     ) -> Result<(), BridgeError> {
         let client = ClientProfile {
             session_params: session.params(),
-            ..self.peer.profile()
+            ..self.profile()
         };
         self.bridge.run_for(id, Arc::new(client), occasion)
     }
@@ -465,46 +470,6 @@ impl Connection {
         Ok(id)
     }
 
-    async fn initialize(&self, params: &str) -> Reply {
-        self.peer.initialized(Client::read(params)?);
-        let agents = self.call(ListAgents::default()).await?.agents;
-        let wanted = self.agent();
-        let is_wanted = |name: &AgentName, default| match &wanted {
-            Some(wanted) => name == wanted,
-            None => default,
-        };
-        let agent = agents.iter().find(|agent| is_wanted(&agent.name, agent.default));
-        let reported: Value = agent
-            .and_then(|agent| agent.capabilities.as_ref()?.read().ok())
-            .unwrap_or_default();
-        // Known only once the agent runs, which no editor waits for; until then the usual ones.
-        let known = |name: &str, usual: Value| match &reported[name] {
-            Value::Null => usual,
-            known => known.clone(),
-        };
-        message::result(&json!({
-            "protocolVersion": PROTOCOL_VERSION,
-            "agentCapabilities": {
-                "loadSession": true,
-                "promptCapabilities": known("promptCapabilities", json!({"image": true, "audio": false, "embeddedContext": true})),
-                "mcpCapabilities": known("mcpCapabilities", json!({"http": true, "sse": true})),
-                "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
-                "_meta": {"sessiond": {
-                    "version": env!("CARGO_PKG_VERSION"),
-                    "new": {"agent": {}, "namespace": {}},
-                    "fork": {"at": {}},
-                    "prompt": {"edit": {}, "checkpointId": {}},
-                }},
-            },
-            "authMethods": [],
-            "agentInfo": {
-                "name": "sessiond",
-                "title": "session-bridge",
-                "version": env!("CARGO_PKG_VERSION"),
-            },
-        }))
-    }
-
     /// Takes the editor's answer to a question of the agent. An error leaves the question to other clients.
     async fn answered(&self, asked: Asked, result: Option<&str>) {
         let session = asked.session.upgrade();
@@ -537,6 +502,27 @@ impl Connection {
             tracing::debug!(%error, "an editor's answer to a question was not taken");
         }
     }
+}
+
+/// Carries a request out that makes a conversation, also if nobody waits for it any more: then the conversation is deleted, of
+/// which the editor was not told.
+async fn to_its_end(connection: Arc<Connection>, mut work: BoxFuture<'static, Done>) -> Done {
+    if let Poll::Ready(done) = futures_util::poll!(&mut work) {
+        return done;
+    }
+    let (made, is_made) = oneshot::channel();
+    tokio::spawn(async move {
+        if let Err(Done {
+            opened: Some((session, _)),
+            ..
+        }) = made.send(work.await)
+        {
+            connection.discard(&session).await;
+            connection.forget_closed(&session);
+        }
+    });
+    let failed = |_| Done::from(Err(Failure::of(ErrorKind::InternalError, "the request failed")));
+    is_made.await.unwrap_or_else(failed)
 }
 
 fn done(outcome: Result<Done, Failure>) -> Done {

@@ -178,6 +178,12 @@ pub(super) fn chunk(kind: &str, content: &str) -> String {
     format!(r#"{{"sessionUpdate":"{kind}","content":{content}}}"#)
 }
 
+/// An update with a sentence that is no part of the history, for editors that show it apart.
+pub(super) fn notice(text: &str) -> String {
+    let notice = json!({ "sessionUpdate": "notice", "severity": "warning", "title": text.trim() });
+    notice.to_string()
+}
+
 /// An update with a message of our own.
 pub(super) fn text_chunk(text: &str) -> String {
     format!(

@@ -6,10 +6,11 @@
 //! | module | what it does |
 //! |---|---|
 //! | `editor` | takes the editor's lines, admits its requests in order and answers them |
+//! | `handshake` | what the editor learns of the agent; signing in and out |
 //! | `opening` | new, load, resume, fork, list, close and delete |
 //! | `fork_point` | the message at which a client of JetBrains forks |
 //! | `prompting` | prompts, cancellations, and the messages for failed turns |
-//! | `settings` | modes, options and models; signing in and out |
+//! | `settings` | modes, options and models |
 //! | `session` | one session of the editor: passes the conversation's events on as updates |
 //! | `peer` | the way to the editor, and its answers to the agent's questions |
 //! | `forwarding` | passes the agent's requests for files and terminals on to the editor |
@@ -25,6 +26,7 @@ mod commands;
 mod editor;
 mod fork_point;
 mod forwarding;
+mod handshake;
 mod message;
 mod opening;
 mod peer;

@@ -152,14 +152,34 @@ impl Connection {
             failure => failure,
         };
         let id = self.call(new).await.map_err(not_made)?.conversation.id;
-        let session = self.session(&id.to_string());
-        session.opens_with(opening.other);
-        if let Err(error) = self.open_at_agent(&session, id).await {
-            // The editor was not told of a conversation whose session did not open.
+        let opened = async {
+            let session = self.session(&id.to_string());
+            session.opens_with(opening.other);
+            self.open_at_agent(&session, id).await.map_err(not_made)?;
+            self.open(session, id).await
+        };
+        self.open_or_delete(id, opened).await
+    }
+
+    /// Opens a new conversation's session. If that fails the conversation is deleted: the editor was not told of it.
+    async fn open_or_delete(
+        &self,
+        id: ConversationId,
+        opened: impl Future<Output = Result<Done, Failure>>,
+    ) -> Result<Done, Failure> {
+        let opened = opened.await;
+        if opened.is_err() {
             let _left = self.delete_conversation(id.into()).await;
-            return Err(not_made(error));
         }
-        self.open(session, id).await
+        opened
+    }
+
+    /// Deletes the conversation of a session that was made for a request which was cancelled meanwhile.
+    pub(super) async fn discard(&self, session: &Arc<Session>) {
+        if let Some(id) = session.conversation() {
+            session.detach();
+            let _left = self.delete_conversation(id.into()).await;
+        }
     }
 
     /// Opens the session of a conversation in an agent that runs for this editor.
@@ -176,7 +196,7 @@ impl Connection {
         let snapshot = session.attach(&self.bridge, id).await?;
         self.replay(&session, &snapshot).await?;
         if let Some(words) = reopened {
-            session.replay(&message::text_chunk(&words)).await;
+            session.replay(&session.note(&words)).await;
         }
         if self.peer.wants_replay_end() {
             session.replay(REPLAY_END).await;
@@ -202,7 +222,7 @@ impl Connection {
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
         if let Some(words) = reopened {
-            session.send_text(&words);
+            session.send_note(&words);
         }
         Ok(done)
     }
@@ -227,12 +247,7 @@ impl Connection {
             self.reopen(&session, branch, &mut opening).await?;
             self.open(session, branch).await
         };
-        let opened = opened.await;
-        if opened.is_err() {
-            // The editor was not told of the branch.
-            let _left = self.delete_conversation(branch.into()).await;
-        }
-        opened
+        self.open_or_delete(branch, opened).await
     }
 
     pub(super) async fn list(&self, params: &str) -> Reply {
@@ -404,7 +419,7 @@ impl Connection {
                 Err(failure) if failure.is_not_found() => return Err(failure),
                 Err(failure) => {
                     let words = format!("The history cannot be shown: {}", failure.message());
-                    session.replay(&message::text_chunk(&words)).await;
+                    session.replay(&session.note(&words)).await;
                     break;
                 }
             };
@@ -422,7 +437,7 @@ impl Connection {
                     kind => kind == GapKind::Behind && running.is_none(),
                 };
                 for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
-                    session.replay(&message::text_chunk(&gap.detail)).await;
+                    session.replay(&session.note(&gap.detail)).await;
                 }
                 break;
             }

@@ -10,6 +10,7 @@ use bridge_protocol::turn::{Interrupt, InterruptKind};
 use bridge_protocol::{ConversationId, InterruptId};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::client::Client;
 use super::forwarding::Forwarded;
@@ -22,6 +23,8 @@ use crate::server::Outbox;
 pub(super) struct Peer {
     /// Its lines, in order.
     pub(super) outbox: Outbox,
+    /// Whether editors are offered commands of ours.
+    commands: bool,
     state: Mutex<State>,
 }
 
@@ -34,7 +37,11 @@ struct State {
     forwarded: HashMap<u64, Forwarded>,
     /// Whether the editor sends nothing more, and so answers nothing.
     has_left: bool,
+    forms: HashMap<u64, Form>,
 }
+
+/// Takes the result of a form of ours; none if the editor answered with an error.
+type Form = oneshot::Sender<Option<String>>;
 
 /// A question that the editor was asked.
 pub(super) struct Asked {
@@ -48,9 +55,10 @@ pub(super) struct Asked {
 }
 
 impl Peer {
-    pub(super) fn new(outbox: Outbox) -> Arc<Self> {
+    pub(super) fn new(outbox: Outbox, commands: bool) -> Arc<Self> {
         Arc::new(Self {
             outbox,
+            commands,
             state: Mutex::default(),
         })
     }
@@ -65,9 +73,14 @@ impl Peer {
         self.lock().client.asks(mode)
     }
 
-    /// Whether commands of ours are announced to the editor.
+    /// Whether the editor can run a sign-in of the agent in a terminal.
+    pub(super) fn has_terminal_sign_in(&self) -> bool {
+        self.lock().client.has_terminal_sign_in()
+    }
+
+    /// Whether commands of ours are announced to the editor. A client that knows the daemon's extras has its own means.
     pub(super) fn wants_commands(&self) -> bool {
-        self.lock().client.wants_commands()
+        self.commands && !self.lock().client.knows_extras()
     }
 
     /// What agents are sent about the editor.
@@ -125,15 +138,32 @@ impl Peer {
         self.lock().forwarded.remove(&id)
     }
 
-    /// The editor sends nothing more: the agent gets errors for what it wants of it.
+    /// The editor sends nothing more: the agent gets errors for what it wants of it, and no form is answered.
     pub(super) fn leaves(&self) {
         let left = {
             let mut state = self.lock();
             state.has_left = true;
+            state.forms.clear();
             std::mem::take(&mut state.forwarded)
         };
         // Outside the lock: their sessions have this peer.
         drop(left);
+    }
+
+    /// Registers a form of ours, and gives the id of its request.
+    pub(super) fn ask_form(&self, form: Form) -> u64 {
+        let mut state = self.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        if !state.has_left {
+            state.forms.insert(id, form);
+        }
+        id
+    }
+
+    /// The form whose request has this id, which is settled from now on.
+    pub(super) fn take_form(&self, id: u64) -> Option<Form> {
+        self.lock().forms.remove(&id)
     }
 
     /// The question whose request has this id, which is settled from now on.

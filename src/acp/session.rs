@@ -4,7 +4,7 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
@@ -39,6 +39,8 @@ pub(super) struct Session {
     pub(super) commands_reported: Notify,
     /// Notified when a turn has its checkpoint.
     checkpoint_saved: Notify,
+    /// Notified when prompts were cancelled or the session was closed.
+    prompts_cancelled: Notify,
     /// The beginning of each update, encoded once.
     head: String,
     /// With what the editor opened it last, beside what the protocol names.
@@ -71,8 +73,14 @@ struct State {
     options: Option<RawJson>,
     /// The newest turns that ended, with the checkpoints after them, for an editor that is told them.
     ended: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
+    /// Whether a command of the editor changes the history at the moment.
+    changes_history: bool,
+    /// Whether the history was edited, and the new prompt did not come yet.
+    was_edited: bool,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
+    /// The ids of the URLs that the editor was asked to open.
+    urls: HashSet<String>,
 }
 
 /// Messages that are held back, as many as may wait for one client.
@@ -99,6 +107,7 @@ impl Session {
             order: Arc::default(),
             commands_reported: Notify::new(),
             checkpoint_saved: Notify::new(),
+            prompts_cancelled: Notify::new(),
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
@@ -188,6 +197,7 @@ impl Session {
             turns: std::mem::take(&mut state.turns),
             ..State::default()
         };
+        self.prompts_cancelled.notify_waiters();
     }
 
     /// Sends what was held back, and from then on everything at once.
@@ -305,8 +315,29 @@ impl Session {
         if !std::mem::replace(&mut state.is_lossy, true) {
             let words =
                 "\n\nUpdates are missing here: the agent sent them faster than they could be shown.\n\n";
-            let _taken = self.send_text_in(&mut state, words);
+            let _taken = self.send_update(&mut state, &self.note(words));
         }
+    }
+
+    /// Sends a message of our own as it is.
+    pub(super) fn send_line(&self, line: String) {
+        let mut state = self.lock();
+        // As above.
+        let _taken = self.send(&mut state, line);
+    }
+
+    /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
+    pub(super) fn note(&self, words: &str) -> String {
+        match self.peer.takes("notice") {
+            true => message::notice(words),
+            false => message::text_chunk(words),
+        }
+    }
+
+    /// Tells the user something about the conversation.
+    pub(super) fn send_note(&self, words: &str) {
+        let mut state = self.lock();
+        let _taken = self.send_update(&mut state, &self.note(words));
     }
 
     /// The name under which a command of ours was announced to the editor; none if none are announced.
@@ -347,9 +378,28 @@ impl Session {
             .rev()
             .chain(running)
             .filter(|(turn, _)| is_meant(turn));
-        cancelled
+        let found = cancelled
             .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then(|| turn.clone()))
-            .collect()
+            .collect();
+        self.prompts_cancelled.notify_waiters();
+        found
+    }
+
+    /// Waits until the prompt of this turn is cancelled, or the session is closed.
+    pub(super) async fn prompt_cancelled(&self, turn: &TurnId) {
+        loop {
+            let changed = self.prompts_cancelled.notified();
+            if self.is_cancelled(turn) || self.conversation().is_none() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Notes that a command of the editor changes the history, until the guard is dropped.
+    pub(super) fn change_history(&self) -> OwnChange<'_> {
+        self.lock().changes_history = true;
+        OwnChange(self)
     }
 
     /// Waits for the checkpoint after a turn that has ended.
@@ -490,6 +540,9 @@ impl Session {
                 state.accepted += 1;
                 let is_own = state.is_own(&turn_id);
                 state.running = Some((turn_id, false));
+                if std::mem::take(&mut state.was_edited) && !is_own {
+                    let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
+                }
                 match is_own {
                     true => Taken::Yes,
                     // Another client's: the editor does not know it.
@@ -527,9 +580,19 @@ impl Session {
                 Taken::Yes
             }
             Event::Resumed { resumed } => match loss_message(&resumed) {
-                Some(words) => self.send_text_in(state, &words),
+                Some(words) => self.send_update(state, &self.note(&words)),
                 None => Taken::Yes,
             },
+            Event::Edited { .. } => {
+                state.was_edited = true;
+                Taken::Yes
+            }
+            Event::Forked { conversation_id, .. } if Some(conversation_id) != state.conversation => {
+                Taken::Yes
+            }
+            Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Taken::Yes,
+            Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
+            Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
             Event::InterruptRaised { interrupt } => match state.conversation {
                 Some(id) => self.ask(state, id, &interrupt),
                 None => Taken::Yes,
@@ -567,6 +630,8 @@ impl Session {
                     );
                     return self.send_text_in(state, &words);
                 }
+                // The agent reports when the user is done at the URL, long after the answer.
+                state.urls.extend(text_of(&asked.request, "elicitationId"));
                 "elicitation/create"
             }
         };
@@ -574,6 +639,16 @@ impl Session {
         state.questions.insert(asked.id.clone(), request);
         let params = message::with_session(&asked.request, &self.name);
         self.send(state, message::request(request, method, params.get()))
+    }
+
+    /// Passes on that the user is done at a URL, if this editor was asked to open it.
+    fn elicitation_completed(&self, params: &str) {
+        let mut state = self.lock();
+        let id = member(params, "elicitationId").and_then(|id| id.read().ok());
+        if id.is_some_and(|id: String| state.urls.remove(&id)) {
+            // A client that is too slow for it is dropped by the next event.
+            let _taken = self.send(&mut state, message::notification("elicitation/complete", params));
+        }
     }
 
     /// Shows a prompt that the editor did not send.
@@ -636,7 +711,23 @@ impl State {
     }
 }
 
+/// While it is held, a change of the history is the editor's own.
+pub(super) struct OwnChange<'a>(&'a Session);
+
+impl Drop for OwnChange<'_> {
+    fn drop(&mut self) {
+        self.0.lock().changes_history = false;
+    }
+}
+
 const COMMANDS: &str = "available_commands_update";
+
+const EDITED_ELSEWHERE: &str =
+    "Another client replaced an earlier prompt of this conversation; reopen the thread to see it so.\n\n";
+const REWOUND_ELSEWHERE: &str =
+    "Another client went back to an earlier turn of this conversation; reopen the thread to see it so.\n\n";
+const UNDONE_ELSEWHERE: &str =
+    "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
 
 /// A prompt as the updates that show it.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
@@ -764,6 +855,12 @@ impl Subscriber for SessionSubscriber {
     fn withdraw(&mut self, id: Option<&RawId>) {
         if let Some(session) = self.session.upgrade() {
             session.withdraw(id);
+        }
+    }
+
+    fn elicitation_completed(&mut self, params: &str) {
+        if let Some(session) = self.session.upgrade() {
+            session.elicitation_completed(params);
         }
     }
 

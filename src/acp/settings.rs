@@ -1,12 +1,12 @@
-//! Modes, options and models of a session; signing in and out.
+//! Modes, options and models of a session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::method::{Authenticate, ListAgents, Logout, Update};
+use bridge_protocol::method::{Resume, Update};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, BridgeError, ErrorKind};
 use serde::Deserialize;
 
 use super::editor::Connection;
@@ -84,41 +84,14 @@ impl Connection {
             settings,
             ..Update::of(id)
         };
-        self.call(update).await?;
-        Ok("{}".to_owned())
-    }
-
-    pub(super) async fn authenticate(&self, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            method_id: String,
-        }
-        let Params { method_id } = message::read(params)?;
-        let authenticate = Authenticate {
-            agent: self.agent_or_default().await?,
-            method_id,
-            ..Authenticate::default()
+        match self.call(update.clone()).await {
+            // The session is being opened or closed. It is set when that is done.
+            Err(error) if error.kind == ErrorKind::Busy => {
+                self.call(Resume::of(id)).await?;
+                self.call(update).await?
+            }
+            set => set?,
         };
-        self.call(authenticate).await?;
         Ok("{}".to_owned())
-    }
-
-    pub(super) async fn logout(&self) -> Reply {
-        let logout = Logout {
-            agent: self.agent_or_default().await?,
-            ..Logout::default()
-        };
-        self.call(logout).await?;
-        Ok("{}".to_owned())
-    }
-
-    async fn agent_or_default(&self) -> Result<AgentName, BridgeError> {
-        if let Some(agent) = self.agent() {
-            return Ok(agent);
-        }
-        let agents = self.call(ListAgents::default()).await?.agents;
-        let default = agents.into_iter().find(|agent| agent.default);
-        Ok(default.map(|agent| agent.name).unwrap_or_default())
     }
 }

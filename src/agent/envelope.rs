@@ -189,6 +189,12 @@ impl<'line> Envelope<'line> {
         self.parts.error.slice(self.text).filter(|error| *error != "null")
     }
 
+    /// Whether it has a `result` or an `error`, be it null.
+    #[must_use]
+    pub fn has_outcome(&self) -> bool {
+        self.result().is_some() || self.parts.error.slice(self.text).is_some()
+    }
+
     /// Returns the line with another `params.sessionId` and no other byte changed. `None` if it has no such string.
     #[must_use]
     pub fn with_session_id(&self, session_id: &str) -> Option<String> {

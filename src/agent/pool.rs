@@ -270,6 +270,8 @@ struct State {
 struct Slot {
     backoff: Backoff,
     process: SlotProcess,
+    /// What its processes answered last to `initialize`.
+    initialized: Option<Arc<Initialized>>,
     /// Earlier processes that have not ended completely.
     earlier: Vec<Weak<Agent>>,
 }
@@ -355,6 +357,13 @@ impl Pool {
             SlotProcess::None | SlotProcess::Starting(..) => None,
         });
         running.collect()
+    }
+
+    /// Returns what the processes with this key answered last to `initialize`, whether or not one runs.
+    #[must_use]
+    pub fn initialized(&self, key: &PoolKey) -> Option<Arc<Initialized>> {
+        let state = self.inner.lock();
+        state.slots.get(key).and_then(|slot| slot.initialized.clone())
     }
 
     /// Leases a running agent with this name for inspection, without starting one. To work with an agent, acquire it.
@@ -518,6 +527,7 @@ impl Inner {
             && slot.process.generation() == Some(agent.generation)
         {
             slot.process = SlotProcess::Running(Arc::clone(agent));
+            slot.initialized = Some(Arc::clone(&agent.initialized));
             slot.earlier.retain(|earlier| earlier.strong_count() > 0);
             slot.earlier.push(Arc::downgrade(agent));
         }

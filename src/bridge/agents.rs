@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use bridge_protocol::method::{Authenticate, ListAgents, Logout};
+use bridge_protocol::{AgentName, BridgeError};
 
-use super::handlers;
+use super::{Bridge, handlers};
+use crate::agent::client::ClientProfile;
+use crate::agent::process::AgentCommand;
+use crate::agent::session::Initialized;
 
 handlers! {
     ListAgents(self, _, _) {
@@ -13,13 +17,66 @@ handlers! {
 
     Authenticate(self, params, request) {
         let registry = Arc::clone(&self.registry);
-        let sign_in = || async move { registry.sign_in(&params.agent, &params.method_id).await };
+        let sign_in = || async move { registry.sign_in(&params.agent, None, &params.method_id).await };
         self.registry.once(None, request, sign_in).await?.read()
     }
 
     Logout(self, params, request) {
         let registry = Arc::clone(&self.registry);
-        let sign_out = || async move { registry.sign_out(&params.agent, params.reset).await };
+        let sign_out = || async move { registry.sign_out(&params.agent, None, params.reset).await };
         self.registry.once(None, request, sign_out).await?.read()
+    }
+}
+
+/// Agents as they run for a client.
+impl Bridge {
+    /// The agent that is used if none is named.
+    #[must_use]
+    pub fn default_agent(&self) -> AgentName {
+        self.registry.services().catalog.default_agent()
+    }
+
+    /// What an agent answers to `initialize`. It is started for that, unless its answer is known.
+    ///
+    /// # Errors
+    /// The agent cannot be run.
+    pub async fn introduce(
+        &self,
+        agent: &AgentName,
+        client: &ClientProfile,
+    ) -> Result<Arc<Initialized>, BridgeError> {
+        Ok(self.registry.introduce(agent, client).await?)
+    }
+
+    /// Signs in to an agent by one of its methods.
+    ///
+    /// # Errors
+    /// The agent cannot be run, or refuses.
+    pub async fn sign_in(
+        &self,
+        agent: &AgentName,
+        client: &ClientProfile,
+        method_id: &str,
+    ) -> Result<(), BridgeError> {
+        self.registry.sign_in(agent, Some(client), method_id).await?;
+        Ok(())
+    }
+
+    /// Signs out of an agent.
+    ///
+    /// # Errors
+    /// The agent cannot be run, or refuses.
+    pub async fn sign_out(&self, agent: &AgentName, client: &ClientProfile) -> Result<(), BridgeError> {
+        self.registry.sign_out(agent, Some(client), false).await?;
+        Ok(())
+    }
+
+    /// How an agent is started.
+    ///
+    /// # Errors
+    /// There is no such agent.
+    pub fn command(&self, agent: &AgentName, client: &ClientProfile) -> Result<AgentCommand, BridgeError> {
+        let entry = self.registry.services().agent_for(agent, Some(client))?;
+        Ok(entry.launch.command.clone())
     }
 }

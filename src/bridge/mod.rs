@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{Handle, Method};
-use bridge_protocol::{AgentName, BridgeError, ConversationId, ConversationRef, Cursor};
+use bridge_protocol::{BridgeError, ConversationId, ConversationRef, Cursor};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -161,12 +161,6 @@ impl Bridge {
         occasion: Occasion,
     ) -> Result<(), BridgeError> {
         Ok(self.registry.run_for(id, client, occasion)?)
-    }
-
-    /// The agent that is used if none is named.
-    #[must_use]
-    pub fn default_agent(&self) -> AgentName {
-        self.registry.services().catalog.default_agent()
     }
 
     /// The cursor of the newest event of any conversation.

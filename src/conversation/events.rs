@@ -94,6 +94,9 @@ pub trait Subscriber: Send {
 
     /// The agent no longer wants the answer to its request with this id; if none is given, the session of all of them has ended.
     fn withdraw(&mut self, _: Option<&RawId>) {}
+
+    /// The user is done at a URL that the agent asked to open; the parameters are those of `elicitation/complete`.
+    fn elicitation_completed(&mut self, _: &str) {}
 }
 
 /// A subscriber and the last event that it took.
@@ -417,6 +420,13 @@ impl Stream {
     pub fn withdraw(&mut self, id: Option<&RawId>) {
         for seat in &mut self.seats {
             seat.subscriber.withdraw(id);
+        }
+    }
+
+    /// Passes the agent's `elicitation/complete` on.
+    pub fn elicitation_completed(&mut self, params: &str) {
+        for seat in &mut self.seats {
+            seat.subscriber.elicitation_completed(params);
         }
     }
 

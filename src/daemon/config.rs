@@ -46,6 +46,8 @@ pub struct Config {
     pub limits: Limits,
     /// How transcripts are backed up.
     pub keep: Keep,
+    /// What editors are offered.
+    pub editors: Editors,
     /// The text, for finding lines.
     #[serde(skip)]
     text: String,
@@ -132,6 +134,20 @@ pub struct Keep {
     pub days: Option<u64>,
     /// How many bytes all backups may take on disk; unlimited if absent.
     pub bytes: Option<u64>,
+}
+
+/// What editors are offered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Editors {
+    /// Whether `/rewind`, `/edit` and the other commands of the daemon are announced.
+    pub commands: bool,
+}
+
+impl Default for Editors {
+    fn default() -> Self {
+        Self { commands: true }
+    }
 }
 
 impl Default for Keep {

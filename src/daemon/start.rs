@@ -43,7 +43,7 @@ use crate::files::durable;
 use crate::paths::names;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
-use crate::server::{OutboxLimits, PrivateSocket, SocketLimits, methods, serve};
+use crate::server::{ConnectionLimit, OutboxLimits, PrivateSocket, SocketLimits, methods, serve};
 use crate::store::{Change, Store, StoreOptions};
 use crate::transcript::library::Library;
 
@@ -86,7 +86,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         config: Some(paths.config_file.clone()),
         started_at: Timestamp::now(),
     };
-    let lock = DaemonLock::acquire(&paths.lock_file(), &info)?;
+    let mut lock = DaemonLock::acquire(&paths.lock_file(), &info)?;
     if arguments.ready_on_stdin {
         // The starter's terminal must not end the daemon. This fails for a session leader, which is in its own
         // session already.
@@ -200,11 +200,12 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
     let bridge = Arc::new(bridge);
-    let (face, methods) = (Face::new(Arc::clone(&bridge)), Arc::new(methods(bridge)));
+    let face = Face::new(Arc::clone(&bridge), config.editors.commands);
+    let methods = Arc::new(methods(bridge));
     let mut servers = JoinSet::new();
     let mut serve_on = |PrivateSocket { listener, file }: PrivateSocket| {
         let (limits, stop) = (limits.clone(), stop_serving.clone());
-        match file.path() == paths.acp_socket && paths.acp_socket != paths.bridge_socket {
+        match file.path() == paths.acp_socket {
             true => servers.spawn(serve(listener, face.clone(), limits, stop)),
             false => servers.spawn(serve(listener, Arc::clone(&methods), limits, stop)),
         };
@@ -213,9 +214,11 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let mut sockets = vec![serve_on(socket)];
     match PrivateSocket::bind(&paths.acp_socket) {
         Ok(socket) => sockets.push(serve_on(socket)),
-        // Apps and commands need the other socket only.
+        // Apps and commands need the other socket only. Editors find none, in place of one that is another daemon's.
         Err(error) => {
             tracing::error!(error = chain_text(&error), "cannot listen for editors");
+            let acp_socket = None;
+            lock.publish(&LockInfo { acp_socket, ..info })?;
         }
     }
     registry.wake_conversations();
@@ -453,7 +456,7 @@ fn socket_limits(config: &Config) -> SocketLimits {
     let usual = SocketLimits::default();
     SocketLimits {
         line_bytes: config.limits.max_line_bytes,
-        connections: config.limits.connections,
+        connections: ConnectionLimit::of(config.limits.connections),
         requests_in_flight: config.limits.requests_in_flight,
         outbox: OutboxLimits {
             messages: config.limits.subscriber_events,

@@ -101,6 +101,11 @@ fn the_socket_option_overrides_the_home_option_and_the_variable() {
     for (home, socket, expected) in table {
         let paths = resolve(home, None, socket, &variables).unwrap();
         assert_eq!(paths.bridge_socket, Path::new(expected), "{home:?} {socket:?}");
+        let beside = match expected {
+            "/option/run/sessiond.sock" => "/option/run/acp.sock".to_owned(),
+            other => format!("{other}.acp"),
+        };
+        assert_eq!(paths.acp_socket, Path::new(&beside), "{home:?} {socket:?}");
     }
 }
 

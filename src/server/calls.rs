@@ -13,18 +13,18 @@ use std::task::{Context, Poll, Waker};
 
 use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, OptionFuture, join_all, ready};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::future::{BoxFuture, join_all, ready};
 use indicatif::BinaryBytes;
 use jsonrpsee::types::SubscriptionId;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::admitted::Admitted;
 use super::answer::{self, Answer, Outcome};
 use super::connection::{Dialogue, Service};
 use super::envelope::{Call, Entry, Incoming, parse_line, request_id};
-use super::outbox::{Feed, Outbox, PushError};
+use super::outbox::{Feed, Outbox};
 use super::socket::SocketLimits;
 use crate::agent::split::Piece;
 
@@ -52,14 +52,9 @@ pub type Begin = Box<dyn FnOnce(Feed) -> BoxFuture<'static, Result<(), BridgeErr
 /// The calls of one connection that are not answered yet, and its subscriptions.
 pub struct Calls {
     methods: Arc<Methods>,
-    outbox: Outbox,
     limits: Arc<SocketLimits>,
-    /// Each resolves, to how many requests it stood for, when its answer is in the outbox.
-    running: FuturesUnordered<BoxFuture<'static, usize>>,
-    /// Requests in `running`; a batch counts each of its entries.
-    in_flight: usize,
-    /// While set, no further line is read: something has to be done before the next request may be admitted.
-    gate: Option<BoxFuture<'static, ()>>,
+    /// A batch counts as many requests as it has entries.
+    admitted: Admitted,
     /// Those that ended are removed when the next one begins.
     subscriptions: HashMap<u64, AbortOnDropHandle<()>>,
 }
@@ -76,11 +71,8 @@ impl Calls {
     fn new(methods: Arc<Methods>, outbox: Outbox, limits: Arc<SocketLimits>) -> Self {
         Self {
             methods,
-            outbox,
             limits,
-            running: FuturesUnordered::new(),
-            in_flight: 0,
-            gate: None,
+            admitted: Admitted::new(outbox),
             subscriptions: HashMap::new(),
         }
     }
@@ -101,21 +93,16 @@ impl Calls {
         match poll_once(&mut call) {
             Poll::Ready(answer) => self.answer(answer),
             Poll::Pending => {
-                let outbox = self.outbox.clone();
-                self.in_flight += requests;
+                let outbox = self.admitted.outbox.clone();
                 let pushed = call.then(move |answer| push(outbox, answer));
-                self.running.push(pushed.map(move |()| requests).boxed());
+                self.admitted.run(requests, pushed.boxed());
             }
         }
     }
 
-    /// Queues an answer that is ready; where there is no room, nothing more is read until there is.
     fn answer(&mut self, answer: Answer) {
-        let Some(text) = answer else { return };
-        match self.outbox.try_push(&[&text]) {
-            Err(PushError::Full) => self.gate = Some(push(self.outbox.clone(), Some(text)).boxed()),
-            // Closed: the writer has ended, which ends the connection.
-            Ok(()) | Err(PushError::Closed) => {}
+        if let Some(text) = answer {
+            self.admitted.answer(text);
         }
     }
 
@@ -138,7 +125,7 @@ impl Calls {
     ) -> Result<BoxFuture<'static, Answer>, BridgeError> {
         let Call { method, params } = call;
         let limit = self.limits.requests_in_flight;
-        if self.in_flight + in_batch.unwrap_or_default() >= limit {
+        if self.admitted.in_flight() + in_batch.unwrap_or_default() >= limit {
             let message = format!("{limit} requests of this connection are in flight, which is the limit");
             return Err(BridgeError::new(ErrorKind::Busy, message));
         }
@@ -201,9 +188,9 @@ impl Calls {
         // Counted up, so that they are short on the wire and clear in logs; unique within the daemon.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let subscription = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let feed = Feed::new(self.outbox.clone(), event, subscription);
+        let feed = Feed::new(self.admitted.outbox.clone(), event, subscription);
         let accepted = answer::to(Some(id), Ok(subscription.to_string()), usize::MAX);
-        let outbox = self.outbox.clone();
+        let outbox = self.admitted.outbox.clone();
         let (in_place, is_in_place) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             push(outbox, accepted).await;
@@ -222,7 +209,7 @@ impl Calls {
         });
         self.subscriptions
             .insert(subscription, AbortOnDropHandle::new(task));
-        self.gate = Some(is_in_place.map(drop).boxed());
+        self.admitted.wait_for(is_in_place.map(drop).boxed());
     }
 }
 
@@ -250,20 +237,8 @@ impl Dialogue for Calls {
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.gate.is_none()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.gate.is_none()
-    }
-
-    async fn advance(&mut self) {
-        tokio::select! {
-            Some(requests) = self.running.next() => self.in_flight -= requests,
-            Some(()) = OptionFuture::from(self.gate.as_mut()) => self.gate = None,
-            else => std::future::pending().await,
-        }
+    fn admitted(&mut self) -> &mut Admitted {
+        &mut self.admitted
     }
 }
 
@@ -308,7 +283,8 @@ fn catch<T>(method: &str, act: impl FnOnce() -> Result<T, BridgeError>) -> Resul
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(panicked(method)))
 }
 
-fn panicked(method: &str) -> BridgeError {
+/// The error of a method that panicked.
+pub(crate) fn panicked(method: &str) -> BridgeError {
     tracing::error!(method, "the handler panicked");
     let message = format!("{method} failed by a fault of the daemon; see its log");
     BridgeError::new(ErrorKind::InternalError, message)

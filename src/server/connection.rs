@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::admitted::Admitted;
 use super::outbox::{self, Outbox};
 use super::socket::SocketLimits;
 use super::stream::Socket;
@@ -38,23 +39,17 @@ pub trait Dialogue: Send {
     /// Takes a line, without waiting.
     fn take_line(&mut self, line: Piece<'_>);
 
-    /// Whether the next line may be taken.
-    fn is_open(&self) -> bool;
-
     /// The client sends nothing more.
     fn input_ended(&mut self) {}
 
-    /// Whether nothing is running.
-    fn is_idle(&self) -> bool;
-
-    /// Drives what is running until one of it is done. Cancel-safe; never ends while idle.
-    fn advance(&mut self) -> impl Future<Output = ()> + Send;
+    /// What is not answered yet.
+    fn admitted(&mut self) -> &mut Admitted;
 }
 
 /// Drives a connection until nothing is running.
-async fn finish(dialogue: &mut impl Dialogue) {
-    while !dialogue.is_idle() {
-        dialogue.advance().await;
+async fn finish(admitted: &mut Admitted) {
+    while !admitted.is_idle() {
+        admitted.advance().await;
     }
 }
 
@@ -87,8 +82,8 @@ pub(super) async fn run(
             // The peer is gone, or does not speak our language any more.
             _ = &mut writer => return,
             () = &mut stopped => break,
-            () = dialogue.advance(), if !dialogue.is_idle() => {}
-            line = next_line(&socket, &mut lines), if dialogue.is_open() => match line {
+            () = dialogue.admitted().advance(), if !dialogue.admitted().is_idle() => {}
+            line = next_line(&socket, &mut lines), if dialogue.admitted().is_open() => match line {
                 Ok(Some(line)) => dialogue.take_line(line),
                 Ok(None) => {
                     dialogue.input_ended();
@@ -108,12 +103,12 @@ pub(super) async fn run(
     tokio::select! {
         biased;
         _ = &mut writer => return,
-        () = finish(&mut dialogue) => {}
+        () = finish(dialogue.admitted()) => {}
         watched = socket.closed_by_client() => match watched {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(connection = id, %error, "cannot watch a client that has finished sending; it is kept until it is answered");
-                finish(&mut dialogue).await;
+                finish(dialogue.admitted()).await;
             }
         },
     }

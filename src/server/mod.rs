@@ -6,8 +6,9 @@
 //! knows what a method does: the methods come in as a table, which `methods` makes of the bridge's.
 //!
 //! The way in: bytes → lines → envelope → first poll of the handler, in the order of arrival →
-//! the connection's set of running calls. The way out: answers and events → [`outbox::Outbox`] → one writer.
+//! what the connection has `admitted`. The way out: answers and events → [`outbox::Outbox`] → one writer.
 
+mod admitted;
 pub mod answer;
 pub mod bind;
 pub mod calls;
@@ -22,10 +23,11 @@ mod subscriber;
 #[cfg(test)]
 mod tests;
 
+pub use admitted::Admitted;
 pub use bind::{BindError, PrivateSocket, SocketFile};
-pub(crate) use calls::poll_once;
 pub use calls::{Handler, Methods};
+pub(crate) use calls::{panicked, poll_once};
 pub use connection::{Dialogue, Service};
 pub use methods::methods;
 pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
-pub use socket::{SocketLimits, serve};
+pub use socket::{ConnectionLimit, SocketLimits, serve};

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::{BridgeError, ErrorKind};
+use futures_util::FutureExt as _;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +27,7 @@ pub struct SocketLimits {
     pub response_bytes: usize,
     /// Connections at a time. The contract promises 256; with the agents' pipes this stays below the usual limit of
     /// 1,024 descriptors.
-    pub connections: usize,
+    pub connections: ConnectionLimit,
     /// Requests of one connection that are not answered yet. The contract promises 64.
     pub requests_in_flight: usize,
     /// Entries of one batch.
@@ -43,12 +45,30 @@ impl Default for SocketLimits {
         Self {
             line_bytes: 16 * 1024 * 1024,
             response_bytes: 32 * 1024 * 1024,
-            connections: 512,
+            connections: ConnectionLimit::of(512),
             requests_in_flight: 256,
             batch_entries: 64,
             subscriptions: 1024,
             outbox: OutboxLimits::default(),
             stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How many clients may be connected, to all sockets whose limits are clones of each other.
+#[derive(Debug, Clone)]
+pub struct ConnectionLimit {
+    most: usize,
+    free: Arc<Semaphore>,
+}
+
+impl ConnectionLimit {
+    /// A limit of sockets that share it with no other.
+    #[must_use]
+    pub fn of(most: usize) -> Self {
+        Self {
+            most,
+            free: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
         }
     }
 }
@@ -70,7 +90,7 @@ pub async fn serve(
     limits: SocketLimits,
     stop: CancellationToken,
 ) {
-    let (connections, stop_grace) = (limits.connections, limits.stop_grace);
+    let (ConnectionLimit { most, free }, stop_grace) = (limits.connections.clone(), limits.stop_grace);
     let limits = Arc::new(limits);
     let own_uid = rustix::process::geteuid().as_raw();
     let mut tasks = JoinSet::new();
@@ -107,16 +127,21 @@ pub async fn serve(
             }
             continue;
         }
-        if tasks.len() >= connections {
-            refuse_one_too_many(stream, connections);
+        let Ok(place) = Arc::clone(&free).try_acquire_owned() else {
+            refuse_one_too_many(stream, most);
             if let Some(refused) = too_many.count(Instant::now()) {
-                tracing::warn!(connections, refused, "connections over the limit are refused");
+                tracing::warn!(
+                    connections = most,
+                    refused,
+                    "connections over the limit are refused"
+                );
             }
             continue;
-        }
+        };
         accepted_so_far += 1;
         let (service, limits, stop) = (service.clone(), Arc::clone(&limits), stop.clone());
-        tasks.spawn(connection::run(stream, accepted_so_far, service, limits, stop));
+        let connection = connection::run(stream, accepted_so_far, service, limits, stop);
+        tasks.spawn(connection.map(|()| drop(place)));
     }
     // Nobody waits in the queue of a listener that is not served any more.
     drop(listener);

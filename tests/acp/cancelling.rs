@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::editor::Editor;
+use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
 
@@ -144,4 +145,43 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     // The next request about the session lets it out.
     let answered = one.prompt(&session, &scripted::chunk("next"));
     assert_eq!(answered.texts("agent_message_chunk"), ["late", "next"]);
+}
+
+#[test]
+fn a_session_is_deleted_whose_request_was_cancelled() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let sessions = |editor: &mut Editor| -> Vec<Value> {
+        let listed = editor.call("session/list", json!({}));
+        listed.result()["sessions"].as_array().unwrap().clone()
+    };
+    for (method, held, leaves) in [
+        ("session/new", "session/new", false),
+        ("session/fork", "session/fork", false),
+        ("session/new", "session/new", true),
+    ] {
+        gate.hold(held);
+        let mut other = Editor::start(&home);
+        let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
+        let request = other.begin(method, params);
+        gate.wait_until_held();
+        if leaves {
+            other.kill();
+        } else {
+            other.notify("$/cancel_request", json!({"requestId": request}));
+            assert_eq!(other.finish(request).code(), -32800, "{method}");
+        }
+        gate.open();
+        // Its turn comes when the branch is made.
+        editor.prompt(&session, "next").result();
+        assert!((0..2_000).any(|_| sessions(&mut editor).len() == 1), "{method}");
+    }
+    // One that was answered stays.
+    let request = editor.begin("session/new", json!({"cwd": home.project(), "mcpServers": []}));
+    editor.finish(request).result();
+    editor.notify("$/cancel_request", json!({"requestId": request}));
+    assert_eq!(sessions(&mut editor).len(), 2);
 }

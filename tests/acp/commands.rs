@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor};
+use super::editor::{Answered, Editor, sessionctl};
 use crate::home::Home;
 
 const OURS: [&str; 6] = ["rewind", "edit", "fork", "undo", "continue", "history"];
@@ -68,7 +68,11 @@ fn a_thread_goes_back_and_comes_back_under_its_id() {
         ["one"],
         "no command reached the agent"
     );
-    assert!(said(&editor.prompt(&session, "/undo")).starts_with("Undone."));
+    let undone = said(&editor.prompt(&session, "/undo"));
+    assert!(
+        undone.starts_with("Undone.") && !undone.contains("fork"),
+        "{undone}"
+    );
     assert_eq!(recalled(&mut editor, &session), ["one", "two", "three"]);
     for (refused, why) in [
         ("/rewind x", "not the number of a turn"),
@@ -165,7 +169,123 @@ fn a_command_is_refused_in_words_while_a_turn_runs() {
     let running = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
     editor.until_said("begun");
     let words = said(&editor.prompt(&session, "/rewind 1"));
-    assert!(words.contains("turn is running"), "{words}");
+    assert!(
+        words.contains("turn is running") && !words.contains("fork"),
+        "{words}"
+    );
     editor.notify("session/cancel", json!({"sessionId": session}));
     assert_eq!(editor.finish(running).result()["stopReason"], "cancelled");
+}
+
+#[test]
+fn a_turn_to_go_back_to_is_chosen_in_a_form() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::with(&home, json!({"elicitation": {"form": {}}}));
+    let session = editor.new_session(&home);
+    assert_eq!(
+        said(&editor.prompt(&session, "/rewind")),
+        "This session has no turns yet."
+    );
+    for text in ["one", "two", "three"] {
+        editor.prompt(&session, text).result();
+    }
+    for (answer, words) in [
+        (json!({"action": "cancel"}), "Nothing was changed."),
+        (json!({"action": "accept", "content": {"turn": "9"}}), "9"),
+        (
+            json!({"action": "accept", "content": {"turn": "1"}}),
+            "Went back to after turn 1.",
+        ),
+    ] {
+        let rewind = editor.begin_prompt(&session, "/rewind");
+        let form = editor.until_asked("elicitation/create");
+        assert_eq!(form["params"]["sessionId"], session.as_str());
+        let turns = &form["params"]["requestedSchema"]["properties"]["turn"]["oneOf"];
+        let expected = json!([
+            {"const": "3", "title": "3. three"}, {"const": "2", "title": "2. two"}, {"const": "1", "title": "1. one"},
+        ]);
+        assert_eq!(*turns, expected);
+        editor.answer(&form, answer);
+        let told = said(&editor.finish(rewind));
+        assert!(told.contains(words), "{told}");
+    }
+    assert_eq!(recalled(&mut editor, &session), ["one"]);
+}
+
+#[test]
+fn a_form_does_not_hold_up_its_session_and_is_withdrawn_by_a_cancel() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::with(&home, json!({"elicitation": {"form": {}}}));
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    for method in ["session/cancel", "session/close"] {
+        let rewind = editor.begin_prompt(&session, "/rewind");
+        let form = editor.until_asked("elicitation/create");
+        let mode = json!({"sessionId": session, "modeId": "plan"});
+        editor.call("session/set_mode", mode).result();
+        match method {
+            "session/cancel" => editor.notify(method, json!({"sessionId": session})),
+            _ => drop(editor.begin(method, json!({"sessionId": session}))),
+        }
+        let answered = editor.finish(rewind);
+        assert_eq!(answered.result()["stopReason"], "cancelled", "{method}");
+        let is_withdrawal = |message: &Value| message["params"]["requestId"] == form["id"];
+        assert!(answered.before.iter().any(is_withdrawal), "{answered:?}");
+    }
+}
+
+#[test]
+fn the_commands_can_be_turned_off() {
+    let home = Home::with_config("[editors]\ncommands = false\n");
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    assert_eq!(said(&editor.prompt(&session, "/history")), "echo: /history");
+    let limited = editor.prompt(&session, "[[limit 3600]]");
+    let updates = limited.updates().into_iter();
+    let commands = updates.filter_map(|update| update["availableCommands"].as_array());
+    assert!(commands.flatten().all(|command| command["name"] != "history"));
+    assert!(!said(&limited).contains("/continue"), "{limited:?}");
+}
+
+#[test]
+fn a_change_of_the_history_by_another_client_is_told() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "two", "three"] {
+        editor.prompt(&session, text).result();
+    }
+    for (command, words) in [
+        (
+            vec!["edit", &session, "--at", "3", "another"],
+            "replaced an earlier prompt",
+        ),
+        (
+            vec!["fork", "--in-place", &session, "--at", "1"],
+            "went back to an earlier turn",
+        ),
+        (vec!["undo", &session], "undid a change"),
+    ] {
+        let done = sessionctl(&home, &command).output().unwrap();
+        assert!(done.status.success(), "{command:?}: {done:?}");
+        let told = editor.until(|message| message["params"]["update"]["content"]["type"] == "text");
+        let told = &told.last().unwrap()["params"]["update"]["content"]["text"];
+        let told = told.as_str().unwrap();
+        assert!(
+            told.contains(words) && told.contains("reopen the thread"),
+            "{command:?}: {told}"
+        );
+        if command[0] == "edit" {
+            editor.until_said("another");
+            editor.until_said("echo: another");
+        }
+    }
+    // Another session of the same editor is not concerned by a fork.
+    let done = sessionctl(&home, &["fork", &session]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(said(&editor.prompt(&session, "four")), "echo: four");
 }

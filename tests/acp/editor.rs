@@ -17,7 +17,8 @@ pub(super) struct Editor {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     errors: Option<JoinHandle<String>>,
-    last_id: u64,
+    /// The id of its next request.
+    pub(super) next_id: u64,
     /// The methods of its requests, by their ids.
     pub(super) methods: HashMap<u64, String>,
     /// Every line that it received.
@@ -113,7 +114,7 @@ impl Editor {
             child,
             lines,
             errors: Some(errors),
-            last_id: 100,
+            next_id: 101,
             methods: HashMap::new(),
             received: Vec::new(),
         }
@@ -136,11 +137,12 @@ impl Editor {
 
     /// Sends a request.
     pub(super) fn begin(&mut self, method: &str, params: Value) -> u64 {
-        self.last_id += 1;
-        self.methods.insert(self.last_id, method.to_owned());
-        let message = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
+        let id = self.next_id;
+        self.next_id += 1;
+        self.methods.insert(id, method.to_owned());
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.line(&message.to_string());
-        self.last_id
+        id
     }
 
     /// The next message.

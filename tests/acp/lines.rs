@@ -18,10 +18,10 @@ fn the_handshake_answers_the_version_that_is_spoken() {
         assert_eq!(capabilities["loadSession"], true);
         let markers = json!({"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}});
         assert_eq!(capabilities["sessionCapabilities"], markers);
-        assert_eq!(result["authMethods"], json!([]));
+        assert_eq!(result["authMethods"][0]["id"], "loopback-login");
         assert_eq!(result["agentInfo"]["name"], "sessiond");
     }
-    assert!(home.agents().is_empty(), "no agent is started for it");
+    assert_eq!(home.agents().len(), 1, "only the agent knows its sign-in methods");
 }
 
 #[test]

@@ -14,13 +14,16 @@
 mod cancelling;
 mod commands;
 mod editor;
+mod editors;
 mod extras;
 mod forwarding;
+mod handshake;
 mod lines;
 mod opening;
 mod pipe;
 mod profile;
 mod prompting;
+mod questions;
 mod recorder;
 mod replaying;
 mod stalled;

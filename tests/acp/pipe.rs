@@ -1,7 +1,11 @@
 //! The process in between: it may be killed, and so may the daemon.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -60,6 +64,18 @@ fn a_killed_daemon_loses_no_history_and_no_id() {
     );
 }
 
+/// The processes above this one, from its parent to the first of the system.
+#[cfg(target_os = "linux")]
+fn ancestors(pid: u64) -> Vec<u64> {
+    let parent = |pid: &u64| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let behind_name = stat.rsplit(')').next()?;
+        behind_name.split_whitespace().nth(1)?.parse().ok()
+    };
+    let above = std::iter::successors(parent(&pid), parent);
+    above.take_while(|pid| *pid != 0).collect()
+}
+
 #[test]
 fn it_starts_a_daemon_that_outlives_it_and_is_no_descendant() {
     let home = Home::new();
@@ -69,18 +85,7 @@ fn it_starts_a_daemon_that_outlives_it_and_is_no_descendant() {
     let lock: Value = serde_json::from_str(&lock).unwrap();
     let daemon = lock["pid"].as_u64().unwrap();
     #[cfg(target_os = "linux")]
-    {
-        let stat = fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap();
-        let parent = stat
-            .rsplit(')')
-            .next()
-            .unwrap()
-            .split_whitespace()
-            .nth(1)
-            .unwrap()
-            .to_owned();
-        assert_ne!(parent, editor.pid().to_string());
-    }
+    assert!(!ancestors(daemon).contains(&u64::from(editor.pid())), "{daemon}");
     let mode = fs::metadata(home.path().join("run/acp.sock"))
         .unwrap()
         .permissions()
@@ -134,4 +139,80 @@ fn the_agent_is_chosen_on_the_command_line() {
     let mut editor = Editor::spawn(&mut command(&home, &["--agent", "none"]));
     let made = editor.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
     assert_eq!(made.code(), -32602);
+}
+
+/// Both daemons have the runtime folder of the user, and each its own data.
+#[test]
+fn the_editors_of_two_daemons_do_not_meet() {
+    // Private, as its makers have it.
+    let runtime = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
+    let (home, other) = (Home::new(), Home::new());
+    let of = |command: &mut Command, home: &Home| {
+        command
+            .env_remove("SESSIOND_HOME")
+            .env("XDG_RUNTIME_DIR", runtime.path())
+            .env("XDG_DATA_HOME", home.data());
+    };
+    let daemon_of = |home: &Home| {
+        let mut daemon = home.command();
+        of(&mut daemon, home);
+        daemon.arg("--config").arg(home.config_file());
+        daemon
+    };
+    let socket = runtime.path().join("sessiond/second.sock");
+    let _one = home.start_command(daemon_of(&home), &[]);
+    let _two = other.start_command(daemon_of(&other), &["--socket", socket.to_str().unwrap()]);
+    let editor_of = |home: &Home, socket: Option<&PathBuf>| {
+        let mut acp = command(home, &[]);
+        of(&mut acp, home);
+        acp.envs(socket.map(|socket| ("SESSIOND_SOCKET", socket)));
+        let mut editor = Editor::spawn(&mut acp);
+        editor.call("initialize", json!({"protocolVersion": 1})).result();
+        editor
+    };
+    let (mut first, mut second) = (editor_of(&home, None), editor_of(&other, Some(&socket)));
+    second.new_session(&other);
+    for (editor, sessions) in [(&mut first, 0), (&mut second, 1)] {
+        let listed = editor.call("session/list", json!({}));
+        assert_eq!(listed.result()["sessions"].as_array().unwrap().len(), sessions);
+    }
+}
+
+#[test]
+fn a_socket_that_could_not_be_bound_is_not_named() {
+    let home = Home::new();
+    let folder = home.folder_named("run");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(home.path().join("run/acp.sock"), "another program's").unwrap();
+    let _daemon = home.start();
+    let lock = fs::read_to_string(home.data().join("sessiond.lock")).unwrap();
+    let lock: Value = serde_json::from_str(&lock).unwrap();
+    assert_eq!(lock.get("acpSocket"), None, "{lock}");
+    let mut editor = Editor::spawn(&mut command(&home, &[]));
+    let (status, said) = editor.ended();
+    assert_eq!(status.code(), Some(3));
+    assert!(said.contains("no socket for editors"), "{said}");
+}
+
+#[test]
+fn the_connections_of_both_sockets_have_one_limit() {
+    let home = Home::with_config("[limits]\nconnections = 2\n");
+    let _daemon = home.start();
+    let answer = |socket: PathBuf| {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        // One that is refused may be closed already.
+        let _sent = stream.write_all(b"garbage\n");
+        let (mut stream, mut line) = (BufReader::new(stream), String::new());
+        stream.read_line(&mut line).unwrap();
+        (stream, line)
+    };
+    let (app_socket, editor_socket) = (home.socket(), home.path().join("run/acp.sock"));
+    let served = [&app_socket, &editor_socket].map(|socket| answer(socket.clone()));
+    for (_, line) in &served {
+        assert!(line.contains("not valid JSON"), "{line}");
+    }
+    for socket in [app_socket, editor_socket] {
+        let (_, refusal) = answer(socket);
+        assert!(refusal.contains("2 connections are open"), "{refusal}");
+    }
 }

@@ -117,5 +117,5 @@ fn a_session_stays_where_it_is_while_a_turn_runs() {
     assert_eq!(one.finish(turn).result()["stopReason"], "end_turn");
     one.prompt(&session, "next").result();
     assert_eq!(recorder.prompts_for("one").len(), 2);
-    assert!(recorder.lines_for("other").is_empty());
+    assert!(recorder.prompts_for("other").is_empty());
 }

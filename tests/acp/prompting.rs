@@ -1,5 +1,7 @@
 //! Prompts, cancellations and questions.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::editor::{Editor, sessionctl};
@@ -224,4 +226,48 @@ fn an_error_of_the_agent_is_passed_on() {
         json!({"sessionId": session, "modeId": "no-such-mode"}),
     );
     assert_eq!(refused.code(), -32602, "the agent's own error: {refused:?}");
+}
+
+#[test]
+fn what_a_reopening_lost_is_a_notice_where_the_editor_shows_them() {
+    for shows_notices in [false, true] {
+        let home = Home::new();
+        let daemon = home.start();
+        let mut editor = Editor::start(&home);
+        let session = editor.new_session(&home);
+        for text in ["one", "two"] {
+            editor.prompt(&session, text).result();
+        }
+        let output = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let transcript = home
+            .transcript(shown["conversation"]["head"].as_str().unwrap())
+            .unwrap();
+        daemon.kill();
+        // As after a loss of power.
+        let whole = fs::read_to_string(&transcript).unwrap();
+        let left = whole.lines().take_while(|line| !line.contains("two"));
+        let left: String = left.map(|line| format!("{line}\n")).collect();
+        fs::write(&transcript, left).unwrap();
+
+        let _daemon = home.start();
+        let capabilities = match shows_notices {
+            true => json!({"session": {"notices": {}}}),
+            false => json!({}),
+        };
+        let mut editor = Editor::with(&home, capabilities);
+        let answered = editor.prompt(&session, "three");
+        let said = answered.texts("agent_message_chunk").concat();
+        let notices = answered.updates().into_iter();
+        let notices: Vec<&Value> = notices
+            .filter(|update| update["sessionUpdate"] == "notice")
+            .collect();
+        let lost = "The agent's session was reopened without 1 earlier turn.";
+        if shows_notices {
+            let notice = json!({"sessionUpdate": "notice", "severity": "warning", "title": lost});
+            assert_eq!((said.as_str(), notices), ("echo: three", vec![&notice]));
+        } else {
+            assert_eq!((said, notices), (format!("{lost}\n\necho: three"), Vec::new()));
+        }
+    }
 }

@@ -16,11 +16,19 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Makes the recorded agent the default one of a home.
     pub(super) fn in_home(home: &Home) -> Self {
+        Self::filtered(home, "cat")
+    }
+
+    /// The same, with a filter for what the agent says. With the argument `login` it prints its arguments and a variable of its
+    /// configuration instead, and ends with the code 7.
+    pub(super) fn filtered(home: &Home, filter: &str) -> Self {
         let folder = home.path().join("recorded");
         fs::create_dir(&folder).unwrap();
         let program = home.path().join("recorded-agent");
         let text = format!(
-            "#!/bin/sh\necho \"$*\" > '{folder}'/$$.args\ntee '{folder}'/$$.lines | '{agent}' loopback-agent --data '{data}'\n",
+            "#!/bin/sh\ncase \"$*\" in *login*) echo \"$*, $CONFIGURED\"; exit 7;; esac\n\
+             echo \"$*\" > '{folder}'/$$.args\n\
+             tee '{folder}'/$$.lines | '{agent}' loopback-agent --data '{data}' | {filter}\n",
             folder = folder.display(),
             agent = env!("CARGO_BIN_EXE_sessiond"),
             data = home.data().display()
@@ -29,7 +37,7 @@ impl Recorder {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
         home.configure(&format!(
             "default_agent = \"recorded\"\n[agents.recorded]\nkind = \"loopback\"\ncommand = \"{}\"\nargs = [\"configured\"]\n\
-             transcripts = \"{}\"\n",
+             env = {{ CONFIGURED = \"a variable\" }}\ntranscripts = \"{}\"\n",
             program.display(),
             home.data().join("loopback").display()
         ));

@@ -3,6 +3,7 @@
 mod calls;
 mod commands;
 pub(crate) mod cut;
+mod editors;
 mod envelope;
 mod fork;
 mod herd;
@@ -30,7 +31,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in their order.
-pub(crate) const ALL: [Scenario; 16] = [
+pub(crate) const ALL: [Scenario; 17] = [
     Scenario {
         name: "latency",
         run: latency::run,
@@ -42,6 +43,10 @@ pub(crate) const ALL: [Scenario; 16] = [
     Scenario {
         name: "envelope",
         run: envelope::run,
+    },
+    Scenario {
+        name: "editors",
+        run: editors::run,
     },
     Scenario {
         name: "start",

@@ -38,6 +38,11 @@ impl Direct {
         Self::to(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
     }
 
+    /// The daemon in this home as an agent with the same agent behind it, through the process that an editor starts.
+    pub(crate) fn to_daemon(home: &Home) -> Outcome<Self> {
+        Self::to(acp(home).spawn()?)
+    }
+
     fn to(child: std::process::Child) -> Outcome<Self> {
         let mut agent = Ended(child);
         let (Some(input), Some(output)) = (agent.0.stdout.take(), agent.0.stdin.take()) else {
@@ -57,6 +62,18 @@ impl Way for Direct {
     fn prompt(&mut self, text: &str, each: &mut dyn FnMut(Arrived)) -> Outcome<()> {
         prompt_agent(&mut self.client, &self.session, text, each)
     }
+}
+
+/// What an editor starts, with the agent `bench`.
+pub(crate) fn acp(home: &Home) -> Command {
+    let mut command = Command::new(crate::daemon::command_line());
+    command
+        .arg("--home")
+        .arg(home.path())
+        .args(["acp", "--agent", "bench"]);
+    command.env("HOME", home.path()).current_dir(home.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }
 
 /// The splice.

@@ -32,6 +32,8 @@ fn each_error_names_its_line() {
         (1, "limits.continuations = 0\n"),
         (2, "[keep]\ndays = 0\n"),
         (2, "[keep]\nzork = 0\n"),
+        (2, "[editors]\ncommands = \"no\"\n"),
+        (2, "[editors]\nzork = true\n"),
         (1, "colour = \"red\"\n"),
         (2, "default_agent = \"loopback\"\n[agents\n"),
     ];

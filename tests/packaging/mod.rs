@@ -24,6 +24,7 @@ mod launchd;
 #[cfg(target_os = "linux")]
 mod manager;
 mod readme;
+mod registry;
 #[cfg(target_os = "linux")]
 mod service;
 

@@ -1,6 +1,6 @@
 // An editor made with the official TypeScript SDK, in front of a command:
 // node sdk.mjs LIBRARY FOLDER TOOL HANG RECALL COMMAND...
-// TOOL is a prompt that asks, uses a tool and says "read"; HANG one that has no answer; RECALL one that says "first words".
+// TOOL is a prompt that asks, uses a tool and says "read"; HANG one that begins and does not end; RECALL one that says "first words".
 // Prints "done" and the sessions that are left if each step of a session's life does what the protocol says.
 
 import assert from "node:assert/strict";
@@ -16,9 +16,13 @@ async function withConnection(run) {
   const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise((resolve) => child.once("exit", resolve));
   const updates = [];
+  let updated = () => {};
   const client = acp
     .client({ name: "sdk-client" })
-    .onNotification(acp.methods.client.session.update, ({ params }) => void updates.push(params))
+    .onNotification(acp.methods.client.session.update, ({ params }) => {
+      updates.push(params);
+      updated();
+    })
     .onRequest(acp.methods.client.session.requestPermission, ({ params }) => ({
       outcome: { outcome: "selected", optionId: params.options.find(({ kind }) => kind === "allow_once").optionId },
     }));
@@ -31,7 +35,13 @@ async function withConnection(run) {
     });
     assert.equal(about.protocolVersion, 1);
     assert.equal(about.agentCapabilities.loadSession, true);
-    return run(editor, updates);
+    // Waits until the updates from this place on have a text of the agent.
+    const untilSaid = (start) =>
+      new Promise((resolve) => {
+        updated = () => said(updates.slice(start)) && resolve();
+        updated();
+      });
+    return run(editor, updates, untilSaid);
   });
   child.stdin.end();
   await ended;
@@ -45,7 +55,7 @@ const said = (updates, kind = "agent_message_chunk") =>
     .map(({ update }) => update.content.text ?? "")
     .join("");
 
-const sessionId = await withConnection(async (editor, updates) => {
+const sessionId = await withConnection(async (editor, updates, untilSaid) => {
   const { sessionId } = await editor.request(agent.session.new, { cwd, mcpServers: [] });
   let answer = await editor.request(agent.session.prompt, { sessionId, prompt: text("first words") });
   assert.equal(answer.stopReason, "end_turn");
@@ -58,7 +68,9 @@ const sessionId = await withConnection(async (editor, updates) => {
   assert.equal(answer.stopReason, "end_turn");
   assert.match(said(updates.slice(start)), /read/);
   assert.ok(updates.slice(start).some(({ update }) => update.sessionUpdate === "tool_call"));
+  start = updates.length;
   const running = editor.request(agent.session.prompt, { sessionId, prompt: text(hang) });
+  await untilSaid(start);
   await editor.notify(agent.session.cancel, { sessionId });
   assert.equal((await running).stopReason, "cancelled");
   await editor.request(agent.session.close, { sessionId });

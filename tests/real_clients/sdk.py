@@ -1,7 +1,8 @@
 """An editor made with the official Python SDK, in front of a command:
 python sdk.py FOLDER TOOL HANG RECALL COMMAND...
 
-TOOL is a prompt that asks, uses a tool and says "read"; HANG one that has no answer; RECALL one that says "first words".
+TOOL is a prompt that asks, uses a tool and says "read"; HANG one that begins and does not end; RECALL one that says "first
+words".
 
 Prints "done" and the sessions that are left if each step of a session's life does what the protocol says.
 """
@@ -16,9 +17,12 @@ from acp.schema import AllowedOutcome, RequestPermissionResponse
 class Editor(acp.Client):
     def __init__(self):
         self.updates = []
+        self.updated = asyncio.Condition()
 
     async def session_update(self, session_id, update, **_):
-        self.updates.append((session_id, update))
+        async with self.updated:
+            self.updates.append((session_id, update))
+            self.updated.notify_all()
 
     async def request_permission(self, options, session_id, tool_call, **_):
         chosen = next(option for option in options if option.kind == "allow_once")
@@ -55,8 +59,10 @@ async def main(folder, tool, hang, recall, command):
         answer = await agent.prompt(session_id=session, prompt=[acp.text_block(tool)])
         check(answer.stop_reason == "end_turn" and "read" in editor.said(since=start), editor.updates[start:])
         check(any(update.session_update == "tool_call" for _, update in editor.updates[start:]), "no tool call")
+        start = len(editor.updates)
         running = asyncio.ensure_future(agent.prompt(session_id=session, prompt=[acp.text_block(hang)]))
-        await asyncio.sleep(0)
+        async with editor.updated:
+            await editor.updated.wait_for(lambda: editor.said(since=start))
         await agent.cancel(session_id=session)
         check((await running).stop_reason == "cancelled", "not cancelled")
         await agent.close_session(session_id=session)

@@ -1,5 +1,6 @@
 //! A session's life in each client.
 
+mod forking;
 mod schema;
 
 use std::collections::BTreeSet;
@@ -14,17 +15,17 @@ use crate::support::claude::Account;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real_clients");
 
-/// Prompts that have the built-in agent ask and use a tool, say nothing until it is cancelled, and repeat the history.
+/// Prompts that have the built-in agent ask and use a tool, begin and not end until it is cancelled, and repeat the history.
 const PROMPTS: [&str; 3] = [
     r#"[[ask may I]][[tool Read {"path":"a"}]][[say read]]"#,
-    "[[hang]]",
+    "[[say begun]] [[hang]]",
     "[[recall]]",
 ];
 
 /// The same for a model behind Claude's adapter. What it is sent of the history is seen at the model.
 pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
     r#"[[tool Bash {"command":"echo made > made.txt","description":"make a file"}]] [[text read]]"#,
-    "[[hang 600]]",
+    "[[slow 600 1]]",
     "[[text first words again]]",
 ];
 

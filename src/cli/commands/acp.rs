@@ -3,16 +3,21 @@
 //! It owns the copying of bytes between the editor and the daemon's socket for editors, and nothing of what they mean.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bridge_protocol::AgentName;
+use bridge_protocol::editor::{AGENT, AgentCommand, COMMAND, Chosen, SIGN_IN};
 use clap::Args;
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -35,7 +40,22 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub(in crate::cli) struct Acp {
     /// Agent of new conversations (default: the default agent)
     #[arg(long, short, value_name = "NAME")]
-    agent: Option<String>,
+    agent: Option<AgentName>,
+    /// Arguments of the agent for the sessions of this editor, after its configured ones
+    #[arg(last = true, value_name = "AGENT_ARGS")]
+    arguments: Vec<String>,
+}
+
+/// What follows `--`: the arguments of the agent and, where the editor has appended them, those of a sign-in.
+fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<String>>) {
+    let Some(at) = arguments.iter().position(|argument| argument == SIGN_IN) else {
+        return (arguments, None);
+    };
+    let sign_in = arguments.split_off(at + 1);
+    arguments.pop();
+    // It stands there twice if the agent has arguments.
+    arguments.pop_if(|last| last == "--");
+    (arguments, Some(sign_in))
 }
 
 /// Copies bytes until the editor or the daemon ends.
@@ -48,15 +68,20 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
         );
     };
     let failed = |error: io::Error| Problem::file("use the socket", &socket, &error);
+    let Acp { agent, arguments } = options;
+    let (mut arguments, sign_in) = split_at_sign_in(arguments);
     let mut from_daemon = connected(&socket).await.map_err(failed)?;
+    if let Some(sign_in) = sign_in {
+        arguments.extend(sign_in);
+        return Err(run_agent(&from_daemon, &Chosen { agent, arguments }, failed));
+    }
     let mut to_daemon = from_daemon.try_clone().map_err(failed)?;
     let mut input = owned(io::stdin().as_fd()).map_err(failed)?;
     let mut output = owned(io::stdout().as_fd()).map_err(failed)?;
     drop(daemon);
-    if let Some(agent) = &options.agent {
-        let notification = json!({
-            "jsonrpc": "2.0", "method": "_sessiond/agent", "params": {"agent": agent},
-        });
+    let chosen = Chosen { agent, arguments };
+    if chosen != Chosen::default() {
+        let notification = json!({"jsonrpc": "2.0", "method": AGENT, "params": chosen});
         writeln!(to_daemon, "{notification}").map_err(failed)?;
     }
     // Threads, because a byte that goes through the runtime's own thread for standard input takes several times as long.
@@ -87,6 +112,43 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
                 .hint("restart the agent in the editor, and open the session again"))
         }
         _ => Ok(Exit::Done),
+    }
+}
+
+/// Replaces this process with the program of the agent. Returns only if that fails.
+fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) -> Problem) -> Problem {
+    #[derive(Deserialize)]
+    struct Answer {
+        result: Option<AgentCommand>,
+        error: Option<RpcError>,
+    }
+    #[derive(Deserialize)]
+    struct RpcError {
+        message: String,
+    }
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": COMMAND, "params": chosen});
+    let mut line = String::new();
+    let asked = writeln!(&*daemon, "{request}").and_then(|()| BufReader::new(daemon).read_line(&mut line));
+    if let Err(error) = asked {
+        return failed(error);
+    }
+    match serde_json::from_str(&line) {
+        Ok(Answer {
+            result: Some(command),
+            ..
+        }) => {
+            let mut program = Command::new(&command.program);
+            program.args(command.arguments).envs(command.environment);
+            for variable in command.removed_variables {
+                program.env_remove(variable);
+            }
+            Problem::file("run", Path::new(&command.program), &program.exec())
+        }
+        Ok(Answer {
+            error: Some(error), ..
+        }) => Problem::new(Exit::Agent, error.message),
+        Ok(_) => failed(io::Error::other("the daemon gives no answer")),
+        Err(error) => failed(error.into()),
     }
 }
 

@@ -177,6 +177,9 @@ impl Actor {
                     self.stream.withdraw(Some(&RawId::from_wire(&id)));
                 }
             }
+            method::ELICITATION_COMPLETE => self
+                .stream
+                .elicitation_completed(line.params().unwrap_or_default()),
             _ => tracing::debug!(name, "a notification that is not known was not passed on"),
         }
     }

@@ -11,8 +11,10 @@ use serde_json::Map;
 
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
+use crate::agent::client::ClientProfile;
 use crate::agent::pool::Lease;
 use crate::agent::profile::AgentKind;
+use crate::agent::session::Initialized;
 use crate::conversation::answer::Answer;
 use crate::conversation::climbing::acquire;
 use crate::conversation::effect::Call;
@@ -61,12 +63,34 @@ impl Registry {
         }
     }
 
+    /// What an agent answers to `initialize` for a client. It is started for that, unless a process of it was before.
+    ///
+    /// # Errors
+    /// When the agent cannot be run.
+    pub async fn introduce(
+        &self,
+        agent: &AgentName,
+        client: &ClientProfile,
+    ) -> Result<Arc<Initialized>, ConversationError> {
+        let entry = self.services.agent_for(agent, Some(client))?;
+        let (pool, key) = (&self.services.pool, entry.pool_key());
+        if pool.initialized(&key).is_none() {
+            acquire(&self.services, &entry).await?;
+        }
+        pool.initialized(&key).ok_or(ConversationError::Lost)
+    }
+
     /// Signs in to an agent by one of its own methods.
     ///
     /// # Errors
     /// When the agent cannot be run, or refuses.
-    pub async fn sign_in(&self, agent: &AgentName, method_id: &str) -> Result<Answer, ConversationError> {
-        let (lease, entry) = lease(self, agent).await?;
+    pub async fn sign_in(
+        &self,
+        agent: &AgentName,
+        client: Option<&ClientProfile>,
+        method_id: &str,
+    ) -> Result<Answer, ConversationError> {
+        let (lease, entry) = lease(self, agent, client).await?;
         let result = lease.calls().authenticate(method_id, &Map::new()).await;
         result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
         Ok(Answer::Done)
@@ -79,9 +103,10 @@ impl Registry {
     pub async fn sign_out(
         self: &Arc<Self>,
         agent: &AgentName,
+        client: Option<&ClientProfile>,
         reset: bool,
     ) -> Result<Answer, ConversationError> {
-        let (lease, entry) = lease(self, agent).await?;
+        let (lease, entry) = lease(self, agent, client).await?;
         if reset {
             check_no_turn_runs(self, agent)?;
         }
@@ -97,9 +122,10 @@ impl Registry {
 async fn lease(
     registry: &Registry,
     agent: &AgentName,
+    client: Option<&ClientProfile>,
 ) -> Result<(Lease, Arc<AgentEntry>), ConversationError> {
     let services = &registry.services;
-    let entry = services.agent(agent)?;
+    let entry = services.agent_for(agent, client)?;
     let lease = acquire(services, &entry).await?;
     Ok((lease, entry))
 }

@@ -465,6 +465,8 @@ fn a_wrong_type_is_reported_in_plain_words() {
         ("keep.enabled", "true or false"),
         ("keep.days", WHOLE),
         ("keep.bytes", WHOLE),
+        ("editors", "a table"),
+        ("editors.commands", "true or false"),
     ];
     let values = [
         ("\"soon\"", "a string"),

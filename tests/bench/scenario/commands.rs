@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
 }
 
 /// How long a command takes from its start to its end.
-fn whole_ms(home: &Home, arguments: &[&str]) -> Outcome<f64> {
+pub(super) fn whole_ms(home: &Home, arguments: &[&str]) -> Outcome<f64> {
     let program: PathBuf = command_line().into();
     let mut command = Command::new(program);
     command.arg("--home").arg(home.path()).args(arguments);

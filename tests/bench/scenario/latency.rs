@@ -8,7 +8,7 @@ use crate::sample::{median, monotonic_ns, percentile};
 use crate::ways::{Bridge, Direct, Splice, Way};
 
 /// Updates of one run.
-const UPDATES: u64 = 2_000;
+pub(super) const UPDATES: u64 = 2_000;
 /// What the agent sleeps between two, in microseconds: long enough that everybody has come to rest.
 const GAP_US: u64 = 500;
 
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-fn latencies_us(way: &mut impl Way, updates: u64) -> Outcome<Vec<f64>> {
+pub(super) fn latencies_us(way: &mut impl Way, updates: u64) -> Outcome<Vec<f64>> {
     let mut latencies = Vec::new();
     way.prompt(&format!("drip {updates} {GAP_US}"), &mut |arrived| {
         let passed_ns = monotonic_ns().saturating_sub(arrived.written_ns);

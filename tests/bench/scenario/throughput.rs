@@ -7,13 +7,13 @@ use crate::sample::{median, timed_us};
 use crate::ways::{Bridge, Splice, Way};
 
 /// Updates of one run.
-const UPDATES: u64 = 500_000;
+pub(super) const UPDATES: u64 = 500_000;
 
 /// What one run gave.
-struct Run {
-    per_second: f64,
-    lost: u64,
-    in_order: bool,
+pub(super) struct Run {
+    pub(super) per_second: f64,
+    pub(super) lost: u64,
+    pub(super) in_order: bool,
 }
 
 /// Measures it.
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-fn stream(way: &mut impl Way, updates: u64) -> Outcome<Run> {
+pub(super) fn stream(way: &mut impl Way, updates: u64) -> Outcome<Run> {
     let (mut arrived, mut in_order) = (0, true);
     let (outcome, took_us) = timed_us(|| {
         way.prompt(&format!("stream {updates}"), &mut |update| {

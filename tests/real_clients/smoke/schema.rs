@@ -20,6 +20,7 @@ fn everything() -> Value {
         "plan": {},
         "subagents": {},
         "auth": {"terminal": true},
+        "_meta": {"jetbrains": {"air": {"version": 1, "capabilities": ["loadReplayEnd"]}}},
     })
 }
 
@@ -104,6 +105,14 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
     ] {
         editor.prompt(&session, prompt).result();
     }
+    let rewind = editor.begin_prompt(&session, "/rewind");
+    if capabilities["elicitation"].is_object() {
+        let form = editor.until_asked("elicitation/create");
+        editor.answer(&form, json!({"action": "accept", "content": {"turn": "1"}}));
+    }
+    editor.finish(rewind).result();
+    // What another client changes is told.
+    lab.sessionctl(&["fork", "--in-place", "--at", "1", &session]);
     let fork = editor.on("session/fork", &session, lab).result()["sessionId"].clone();
     let mut again = self::editor(lab, "loopback", capabilities);
     again.on("session/load", &session, lab).result();

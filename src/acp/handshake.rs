@@ -1,0 +1,201 @@
+//! The handshake: what an editor learns of its agent before the first session, and signing in and out.
+//!
+//! The agent is started when the editor initializes, because only the agent knows its sign-in methods, and the first session needs
+//! the process anyway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::editor::{AgentCommand, Chosen, SIGN_IN};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{AgentName, ErrorKind};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::client::Client;
+use super::editor::Connection;
+use super::message::{self, Failure, Members, Reply};
+use crate::agent::client::ClientProfile;
+use crate::agent::session::{Initialized, PROTOCOL_VERSION};
+
+/// How long the answer to `initialize` waits for the agent's. Some editors give up after 20 s.
+const AGENT_WAIT: Duration = Duration::from_secs(10);
+
+/// The capabilities of the agent that are the editor's as well, and those that most agents have.
+const OF_AGENT: [(&str, &str); 3] = [
+    (
+        "promptCapabilities",
+        r#"{"image":true,"audio":false,"embeddedContext":true}"#,
+    ),
+    ("mcpCapabilities", r#"{"http":true,"sse":true}"#),
+    ("auth", "{}"),
+];
+
+impl Connection {
+    pub(super) async fn initialize(&self, params: &str) -> Reply {
+        self.peer.initialized(Client::read(params)?);
+        let introduced = tokio::time::timeout(AGENT_WAIT, self.introduced()).await;
+        // A session says why an agent does not start.
+        let agent = introduced.ok().and_then(Result::ok);
+        let reported = agent.as_ref().map(|agent| capabilities_of(agent));
+        let mut capabilities = json!({
+            "loadSession": true,
+            "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
+            "_meta": {"sessiond": {
+                "version": env!("CARGO_PKG_VERSION"),
+                "new": {"agent": {}, "namespace": {}},
+                "fork": {"at": {}},
+                "prompt": {"edit": {}, "checkpointId": {}},
+            }},
+        });
+        for (name, usual) in OF_AGENT {
+            let reported = reported.as_ref().map(|members| members.get(name));
+            let value = match reported {
+                Some(reported) => reported.and_then(|raw| raw.read().ok()),
+                None => serde_json::from_str(usual).ok(),
+            };
+            if let Some(value) = value {
+                capabilities[name] = value;
+            }
+        }
+        let methods = agent.as_ref().map(|agent| self.sign_in_methods(agent));
+        message::result(&json!({
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentCapabilities": capabilities,
+            "authMethods": methods.unwrap_or_default(),
+            "agentInfo": {
+                "name": "sessiond",
+                "title": "session-bridge",
+                "version": env!("CARGO_PKG_VERSION"),
+            },
+        }))
+    }
+
+    /// Signs in by a method that the agent offers.
+    pub(super) async fn authenticate(&self, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            method_id: String,
+        }
+        let Params { method_id } = message::read(params)?;
+        let offered = methods_of(&*self.introduced().await?);
+        if offered.is_empty() {
+            return Err(not_offered("authenticate"));
+        }
+        if !offered
+            .iter()
+            .any(|method| id_of(method).as_ref() == Some(&method_id))
+        {
+            let why = format!("the agent has no sign-in method \"{method_id}\"");
+            return Err(Failure::of(ErrorKind::InvalidParams, why));
+        }
+        let (agent, client) = (self.agent_or_default(), self.profile());
+        self.bridge.sign_in(&agent, &client, &method_id).await?;
+        Ok("{}".to_owned())
+    }
+
+    /// Signs out, if the agent offers that.
+    pub(super) async fn logout(&self) -> Reply {
+        if !self.introduced().await?.capabilities.logout {
+            return Err(not_offered("logout"));
+        }
+        let (agent, client) = (self.agent_or_default(), self.profile());
+        self.bridge.sign_out(&agent, &client).await?;
+        Ok("{}".to_owned())
+    }
+
+    /// The command of an agent with these arguments after its own: for a sign-in in a terminal.
+    pub(super) fn command_of(&self, params: &str) -> Reply {
+        let Chosen { agent, arguments } = message::read(params)?;
+        let agent = agent.unwrap_or_else(|| self.agent_or_default());
+        let client = ClientProfile {
+            arguments: Some((agent.clone(), arguments)),
+            ..self.peer.profile()
+        };
+        let command = self.bridge.command(&agent, &client)?;
+        let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        message::result(&AgentCommand {
+            program: text(command.program.as_os_str()),
+            arguments: command.args.iter().map(|argument| text(argument)).collect(),
+            environment: command.env,
+            removed_variables: command.env_remove,
+        })
+    }
+
+    /// What agents are sent about the editor.
+    pub(super) fn profile(&self) -> ClientProfile {
+        let arguments = self.chosen().arguments;
+        let arguments = (!arguments.is_empty()).then(|| (self.agent_or_default(), arguments));
+        ClientProfile {
+            arguments,
+            ..self.peer.profile()
+        }
+    }
+
+    fn agent_or_default(&self) -> AgentName {
+        self.agent().unwrap_or_else(|| self.bridge.default_agent())
+    }
+
+    /// The agent's own answer to `initialize`. It is started for this editor, unless its answer is known.
+    async fn introduced(&self) -> Result<Arc<Initialized>, Failure> {
+        let (agent, client) = (self.agent_or_default(), self.profile());
+        Ok(self.bridge.introduce(&agent, &client).await?)
+    }
+
+    /// The agent's sign-in methods that the editor can use. It appends the arguments of one in a terminal to its own command,
+    /// which is `sessionctl acp` in place of the agent's.
+    fn sign_in_methods(&self, agent: &Initialized) -> Vec<RawJson> {
+        #[derive(Deserialize)]
+        struct Method {
+            r#type: Option<String>,
+            args: Option<Vec<String>>,
+        }
+        let usable = |raw: RawJson| {
+            let method: Method = raw.read().ok()?;
+            if method.r#type.as_deref() != Some("terminal") {
+                return Some(raw);
+            }
+            let mut members: Members = raw.read().ok().filter(|_| self.peer.has_terminal_sign_in())?;
+            let own = ["--", SIGN_IN].map(str::to_owned).into_iter();
+            let arguments: Vec<String> = own.chain(method.args.unwrap_or_default()).collect();
+            members.insert("args".to_owned(), RawJson::from_value(&arguments).ok()?);
+            RawJson::from_value(&members).ok()
+        };
+        methods_of(agent).into_iter().filter_map(usable).collect()
+    }
+}
+
+fn methods_of(agent: &Initialized) -> Vec<RawJson> {
+    let methods = agent.auth_methods.as_ref();
+    methods
+        .and_then(|raw| serde_json::from_str(raw.get()).ok())
+        .unwrap_or_default()
+}
+
+fn id_of(method: &RawJson) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Method {
+        id: String,
+    }
+    method.read().ok().map(|Method { id }| id)
+}
+
+fn capabilities_of(agent: &Initialized) -> Members {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Answer {
+        #[serde(default)]
+        agent_capabilities: Members,
+    }
+    let answer = serde_json::from_str(agent.raw.get());
+    answer.map_or_else(
+        |_| Members::new(),
+        |Answer { agent_capabilities }| agent_capabilities,
+    )
+}
+
+fn not_offered(method: &str) -> Failure {
+    let why = format!("the agent does not offer {method}");
+    Failure::of(ErrorKind::MethodNotFound, why)
+}

@@ -1,0 +1,134 @@
+//! What the agent itself answers to `initialize`, and signing in and out.
+
+use serde_json::{Value, json};
+
+use super::Home;
+use super::editor::{Editor, command};
+use super::recorder::Recorder;
+
+/// The answer to `initialize` of an editor with these capabilities, behind `sessionctl acp` with these arguments.
+fn initialized(home: &Home, arguments: &[&str], capabilities: Value) -> (Editor, Value) {
+    let mut editor = Editor::spawn(&mut command(home, arguments));
+    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+    let about = editor.call("initialize", params).result().clone();
+    (editor, about)
+}
+
+/// A filter that replaces the sign-in methods of the built-in agent.
+fn with_methods(methods: &str) -> String {
+    format!(
+        r#"sed -u -e 's|"authMethods":\[[^]]*\]|"authMethods":{methods}|' -e 's|"auth":{{"logout":{{}}}},||'"#
+    )
+}
+
+#[test]
+fn the_editor_signs_in_and_out_as_its_agent_offers_it() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, about) = initialized(&home, &[], json!({}));
+    let method = json!({
+        "id": "loopback-login", "name": "Log in",
+        "description": "The loopback agent has no accounts; this always succeeds",
+    });
+    assert_eq!(about["authMethods"], json!([method]));
+    let capabilities = &about["agentCapabilities"];
+    assert_eq!(capabilities["auth"], json!({"logout": {}}));
+    assert_eq!(
+        capabilities["mcpCapabilities"],
+        json!({"http": true, "sse": true})
+    );
+    let signed_in = editor.call("authenticate", json!({"methodId": "loopback-login"}));
+    assert_eq!(signed_in.result(), &json!({}));
+    assert_eq!(
+        editor.call("authenticate", json!({"methodId": "other"})).code(),
+        -32602
+    );
+    assert_eq!(editor.call("logout", json!({})).result(), &json!({}));
+}
+
+#[test]
+fn what_the_agent_does_not_offer_is_refused() {
+    let home = Home::new();
+    Recorder::filtered(&home, &with_methods("[]"));
+    let _daemon = home.start();
+    let (mut editor, about) = initialized(&home, &[], json!({}));
+    assert_eq!(about["authMethods"], json!([]));
+    assert!(about["agentCapabilities"].get("auth").is_none(), "{about}");
+    let signed_in = editor.call("authenticate", json!({"methodId": "loopback-login"}));
+    assert_eq!(signed_in.code(), -32601);
+    assert_eq!(editor.call("logout", json!({})).code(), -32601);
+}
+
+#[test]
+fn a_sign_in_in_a_terminal_runs_the_program_of_the_agent() {
+    let home = Home::new();
+    let method = r#"{"type":"terminal","id":"t","name":"Log in","args":["login","--now"],"env":{"A":"1"},"_meta":{"n":1.50}}"#;
+    let plain = r#"{"id":"p","name":"Plain"}"#;
+    Recorder::filtered(
+        &home,
+        &with_methods(&format!("[{method},{plain}]").replace('[', "\\[")),
+    );
+    let _daemon = home.start();
+    let (_editor, about) = initialized(&home, &[], json!({}));
+    assert_eq!(about["authMethods"], json!([{"id": "p", "name": "Plain"}]));
+    for (own, expected) in [
+        (&[][..], "configured login --now, a variable\n"),
+        (
+            &["--agent", "recorded", "--", "--extra"],
+            "configured --extra login --now, a variable\n",
+        ),
+    ] {
+        let (_editor, about) = initialized(&home, own, json!({"auth": {"terminal": true}}));
+        let method = &about["authMethods"][0];
+        assert_eq!((&method["id"], &method["env"]), (&json!("t"), &json!({"A": "1"})));
+        let appended = method["args"].as_array().unwrap();
+        let appended = appended.iter().map(|argument| argument.as_str().unwrap());
+        let line: Vec<&str> = own.iter().copied().chain(appended).collect();
+        let signed_in = command(&home, &line).output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&signed_in.stdout),
+            expected,
+            "{signed_in:?}"
+        );
+        assert_eq!(signed_in.status.code(), Some(7));
+    }
+    let unknown = command(&home, &["--agent", "none", "--", "--sessiond-sign-in", "x"]).output();
+    let unknown = unknown.unwrap();
+    let complaint = String::from_utf8_lossy(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(6), "{complaint}");
+    assert!(complaint.contains("none"), "{complaint}");
+}
+
+#[test]
+fn an_agent_that_does_not_start_is_no_reason_to_refuse_the_editor() {
+    let home = Home::new();
+    home.configure("default_agent = \"dies\"\n[agents.dies]\nkind = \"generic\"\ncommand = \"/bin/false\"\n");
+    let _daemon = home.start();
+    let (mut editor, about) = initialized(&home, &[], json!({}));
+    assert_eq!(about["authMethods"], json!([]));
+    assert_eq!(about["agentCapabilities"]["promptCapabilities"]["image"], true);
+    let made = editor.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
+    assert_eq!(made.code(), -32603);
+}
+
+#[test]
+fn the_agent_gets_the_arguments_of_its_editor() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let (mut editor, _) = initialized(&home, &["--", "--extra", "one two"], json!({}));
+    let session = editor.new_session(&home);
+    assert_eq!(recorder.arguments(), ["configured --extra one two"]);
+    // Those of another editor are others, and so is its process.
+    let (mut other, _) = initialized(&home, &[], json!({}));
+    other.on("session/resume", &session, &home).result();
+    let mut arguments = recorder.arguments();
+    arguments.sort();
+    assert_eq!(arguments, ["configured", "configured --extra one two"]);
+    // Nor has another agent any use for them.
+    let session = editor.new_session_of("loopback", &home);
+    assert_eq!(
+        editor.prompt(&session, "hello").texts("agent_message_chunk"),
+        ["echo: hello"]
+    );
+}

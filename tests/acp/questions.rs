@@ -1,0 +1,143 @@
+//! Questions of the agent, and what is no answer to them.
+
+use serde_json::{Value, json};
+
+use super::editor::{Editor, sessionctl};
+use crate::home::Home;
+use crate::scripted;
+
+const ASK: &str = "session/request_permission";
+const CREATE: &str = "elicitation/create";
+
+fn able() -> Value {
+    json!({"elicitation": {"form": {}, "url": {}}})
+}
+
+/// The script of an agent that asks this under the id `e`, and waits for the answer.
+fn question(members: &Value) -> String {
+    let mut params = members.clone();
+    params["sessionId"] = json!("$S");
+    let request = json!({"jsonrpc": "2.0", "id": "e", "method": CREATE, "params": params});
+    let request = request.to_string().replace("\"$S\"", "$S");
+    format!("{request}\nawait \"e\"")
+}
+
+#[test]
+fn a_form_is_filled_in_by_the_editor() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::with(&home, able());
+    let session = editor.new_session_of("scripted", &home);
+    let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
+    let form = json!({"mode": "form", "message": "Which colour?", "requestedSchema": schema});
+    let results = [
+        json!({"action": "accept", "content": {"colour": "red"}}),
+        json!({"action": "decline"}),
+    ];
+    for result in &results {
+        let prompt = editor.begin_prompt(&session, &question(&form));
+        let asked = editor.until_asked(CREATE);
+        let mut expected = form.clone();
+        expected["sessionId"] = json!(session);
+        assert_eq!(asked["params"], expected);
+        editor.answer(&asked, result.clone());
+        assert_eq!(editor.finish(prompt).result()["stopReason"], "end_turn");
+    }
+    let heard = scripted::heard(&home, "scripted");
+    let heard = heard.iter().filter(|line| line["id"] == "e");
+    assert_eq!(
+        heard.map(|line| line["result"].clone()).collect::<Vec<_>>(),
+        results
+    );
+}
+
+#[test]
+fn the_end_of_a_visit_is_reported_to_the_editor_that_opened_the_page() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let (mut editor, mut other) = (Editor::with(&home, able()), Editor::start(&home));
+    let session = editor.new_session_of("scripted", &home);
+    other.on("session/resume", &session, &home).result();
+    let page = json!({
+        "mode": "url", "message": "Sign in", "url": "https://example.com/", "elicitationId": "page-1",
+    });
+    let completed = |id: &str| {
+        let params = json!({ "elicitationId": id });
+        json!({"jsonrpc": "2.0", "method": "elicitation/complete", "params": params})
+    };
+    let script = [
+        question(&page),
+        completed("page-0").to_string(),
+        completed("page-1").to_string(),
+        scripted::chunk("done"),
+    ];
+    let prompt = editor.begin_prompt(&session, &script.join("\n"));
+    let asked = editor.until_asked(CREATE);
+    editor.answer(&asked, json!({"action": "accept"}));
+    let answered = editor.finish(prompt);
+    let reports = answered
+        .before
+        .iter()
+        .filter(|message| message["method"] == "elicitation/complete");
+    assert_eq!(reports.collect::<Vec<_>>(), [&completed("page-1")]);
+    // An editor that cannot open it learns how to answer, and of no page.
+    let seen = other.until(|message| message["params"]["update"]["content"]["text"] == "done");
+    let is_told = |message: &Value| {
+        let text = message["params"]["update"]["content"]["text"].as_str();
+        text.is_some_and(|text| text.contains("sessionctl answer"))
+    };
+    assert!(seen.iter().any(is_told), "{seen:?}");
+    assert!(
+        seen.iter().all(|message| message["method"] == "session/update"),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn an_error_of_one_editor_leaves_the_question_to_another() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = editor.new_session(&home);
+    other.on("session/resume", &session, &home).result();
+    let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+    let asked = other.until_asked(ASK);
+    other.refuse(&asked);
+    other.call("session/list", json!({})).result();
+    let asked = editor.until_asked(ASK);
+    editor.allow(&asked);
+    assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
+}
+
+#[test]
+fn an_answer_is_not_answered_whatever_it_is() {
+    let home = Home::with_config("[limits]\nmax_line_bytes = 1048576\n");
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let long = "x".repeat(2 * 1024 * 1024);
+    for rest in [
+        r#""error":null"#.to_owned(),
+        format!(r#""result":{{"outcome":"{long}"}}"#),
+    ] {
+        let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+        let asked = editor.until_asked(ASK);
+        editor.line(&format!(r#"{{"jsonrpc":"2.0","id":{},{rest}}}"#, asked["id"]));
+        let messages = editor.until(|message| {
+            let text = message["params"]["update"]["content"]["text"].as_str();
+            text.is_some_and(|text| text.contains("cannot answer the question"))
+        });
+        assert!(
+            messages.iter().all(|message| message["error"].is_null()),
+            "{messages:?}"
+        );
+        // Nor is one to a question that was withdrawn.
+        let answer = sessionctl(&home, &["answer", &session, "allow"])
+            .output()
+            .unwrap();
+        assert!(answer.status.success(), "{answer:?}");
+        assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
+        editor.line(&format!(r#"{{"jsonrpc":"2.0","id":{},{rest}}}"#, asked["id"]));
+        assert_eq!(editor.call("session/list", json!({})).before, [] as [Value; 0]);
+    }
+}
