@@ -466,6 +466,8 @@ objects! {
         commands: Option<RawJson> = default,
         /// The latest usage.
         usage: Option<RawJson> = default,
+        /// The other members of the answer with which the agent opened the session, such as `models` and `_meta`.
+        other: Option<RawJson> = default,
     }
 }
 

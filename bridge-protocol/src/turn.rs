@@ -92,6 +92,8 @@ objects! {
         resumed: Option<Resumed> = default,
         /// The usage that the agent reports, in ACP's shape; absent if it reports none.
         usage: Option<RawJson> = default,
+        /// The other members of the agent's answer to the prompt, such as `_meta`; absent if there are none.
+        other: Option<RawJson> = default,
         /// The scheduled continuation; absent if none. A turn schedules one if it hit a usage limit and `onLimit` was
         /// `wait`, if it was itself a continuation and can be tried again, or if it was interrupted because another
         /// conversation may have ended the agent's process.

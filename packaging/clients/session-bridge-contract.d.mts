@@ -1133,6 +1133,8 @@ export interface SessionInfo {
   configOptions?: any;
   /** The modes, and the current one. */
   modes?: any;
+  /** The other members of the answer with which the agent opened the session, such as `models` and `_meta`. */
+  other?: any;
   /** The latest plan. */
   plan?: any;
   /** The latest usage. */
@@ -1330,6 +1332,8 @@ export interface TurnResult {
   continuation?: Continuation;
   /** Why it failed; absent unless `stopReason` is `failed`. */
   failure?: Failure;
+  /** The other members of the agent's answer to the prompt, such as `_meta`; absent if there are none. */
+  other?: any;
   /** How the session was reopened; absent if this prompt did not have to reopen it. */
   resumed?: Resumed;
   /** Why it stopped. */

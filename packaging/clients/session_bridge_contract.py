@@ -1447,6 +1447,9 @@ class SessionInfo(TypedDict, total=False):
     # The modes, and the current one.
     modes: Any
 
+    # The other members of the answer with which the agent opened the session, such as `models` and `_meta`.
+    other: Any
+
     # The latest plan.
     plan: Any
 
@@ -1706,6 +1709,9 @@ class TurnResult(_TurnResult, total=False):
 
     # Why it failed; absent unless `stopReason` is `failed`.
     failure: Failure
+
+    # The other members of the agent's answer to the prompt, such as `_meta`; absent if there are none.
+    other: Any
 
     # How the session was reopened; absent if this prompt did not have to reopen it.
     resumed: Resumed

@@ -34,7 +34,7 @@ impl Client {
         let profile = ClientProfile {
             capabilities,
             info,
-            arguments: None,
+            ..ClientProfile::default()
         };
         let capabilities = profile.capabilities.as_ref().and_then(|raw| raw.read().ok());
         Ok(Self {

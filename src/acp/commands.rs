@@ -241,7 +241,7 @@ impl Connection {
         if session.is_cancelled(&edited) {
             return Ok(cancelled());
         }
-        let edited = in_order(self.bridge.edit(edited, edit), order).await?;
+        let edited = in_order(self.bridge.edit(edited.into(), edit), order).await?;
         Ok(self.answer(session, &edited.turn).await)
     }
 

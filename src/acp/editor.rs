@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::message::{self, Failure, Reply};
 use super::peer::{Asked, Peer};
 use super::session::Session;
+use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, Kind, Malformed};
 use crate::agent::split::Piece;
 use crate::bridge::{Bridge, Occasion};
@@ -406,8 +407,17 @@ impl Connection {
     }
 
     /// Has the agent of a conversation run for this editor.
-    pub(super) fn run_for(&self, id: ConversationId, occasion: Occasion) -> Result<(), BridgeError> {
-        self.bridge.run_for(id, Arc::new(self.profile()), occasion)
+    pub(super) fn run_for(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        occasion: Occasion,
+    ) -> Result<(), BridgeError> {
+        let client = ClientProfile {
+            session_params: session.params(),
+            ..self.profile()
+        };
+        self.bridge.run_for(id, Arc::new(client), occasion)
     }
 
     /// The session with this id, whether or not there is such a conversation.

@@ -154,6 +154,25 @@ pub(super) fn with_session(params: &RawJson, session: &str) -> RawJson {
     RawJson::from_value(&members).unwrap_or_else(|_| params.clone())
 }
 
+/// The parameters without those of these names, and without what is meant for the daemon; none if nothing is left.
+pub(super) fn other_params(params: &str, names: &[&str]) -> Option<RawJson> {
+    let mut members: Members = serde_json::from_str(params).ok()?;
+    members.retain(|name, _| !names.contains(&name.as_str()));
+    let meta = members.get("_meta").and_then(|meta| meta.read::<Members>().ok());
+    if let Some(mut meta) = meta
+        && meta.shift_remove("sessiond").is_some()
+    {
+        members.shift_remove("_meta");
+        if !meta.is_empty() {
+            members.insert("_meta".to_owned(), RawJson::from_value(&meta).ok()?);
+        }
+    }
+    match members.is_empty() {
+        true => None,
+        false => RawJson::from_value(&members).ok(),
+    }
+}
+
 /// The update with a chunk of a message: a content block.
 pub(super) fn chunk(kind: &str, content: &str) -> String {
     format!(r#"{{"sessionUpdate":"{kind}","content":{content}}}"#)

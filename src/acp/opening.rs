@@ -23,7 +23,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
 use super::fork_point::ForkPoint;
-use super::message::{self, Failure, Reply};
+use super::message::{self, Failure, Members, Reply};
 use super::session::{Session, Snapshot, chunks_of, loss_message};
 use crate::bridge::Occasion;
 
@@ -51,6 +51,9 @@ struct Opening {
     additional_directories: Option<Vec<String>>,
     #[serde(default, rename = "_meta")]
     meta: Value,
+    /// The parameters that are only the agent's.
+    #[serde(skip)]
+    other: Option<RawJson>,
 }
 
 /// What a client that knows this daemon may ask for in `_meta.sessiond`.
@@ -80,6 +83,9 @@ struct Opened<'a> {
     modes: Option<&'a RawJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_options: Option<&'a RawJson>,
+    /// What else the agent answered.
+    #[serde(flatten)]
+    other: Members,
 }
 
 /// A session in a list.
@@ -107,7 +113,9 @@ const OF_TRANSCRIPTS: &str = "t";
 
 impl Opening {
     fn read(params: &str) -> Result<Self, Failure> {
-        let opening: Self = message::read(params)?;
+        let mut opening: Self = message::read(params)?;
+        let names = ["sessionId", "cwd", "mcpServers", "additionalDirectories"];
+        opening.other = message::other_params(params, &names);
         match opening.cwd.starts_with('/') {
             true => Ok(opening),
             false => Err(Failure::of(
@@ -145,8 +153,10 @@ impl Connection {
         };
         let id = self.call(new).await.map_err(not_made)?.conversation.id;
         let opened = async {
-            self.open_at_agent(id).await.map_err(not_made)?;
-            self.open(self.session(&id.to_string()), id).await
+            let session = self.session(&id.to_string());
+            session.opens_with(opening.other);
+            self.open_at_agent(&session, id).await.map_err(not_made)?;
+            self.open(session, id).await
         };
         self.open_or_delete(id, opened).await
     }
@@ -173,8 +183,8 @@ impl Connection {
     }
 
     /// Opens the session of a conversation in an agent that runs for this editor.
-    async fn open_at_agent(&self, id: ConversationId) -> Result<Resumed, BridgeError> {
-        self.run_for(id, Occasion::Opening)?;
+    async fn open_at_agent(&self, session: &Session, id: ConversationId) -> Result<Resumed, BridgeError> {
+        self.run_for(session, id, Occasion::Opening)?;
         Ok(self.call(Resume::of(id)).await?.resumed)
     }
 
@@ -182,7 +192,7 @@ impl Connection {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = Opening::read(params)?;
         let id = self.find(&session.name).await?;
-        let reopened = self.reopen(id, opening.settings()).await?;
+        let reopened = self.reopen(&session, id, &mut opening).await?;
         let snapshot = session.attach(&self.bridge, id).await?;
         self.replay(&session, &snapshot).await?;
         if let Some(words) = reopened {
@@ -209,7 +219,7 @@ impl Connection {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = Opening::read(params)?;
         let id = self.find(&session.name).await?;
-        let reopened = self.reopen(id, opening.settings()).await?;
+        let reopened = self.reopen(&session, id, &mut opening).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
         if let Some(words) = reopened {
             session.send_note(&words);
@@ -233,8 +243,9 @@ impl Connection {
         };
         let branch = self.call(fork).await?.conversation.id;
         let opened = async {
-            self.reopen(branch, opening.settings()).await?;
-            self.open(self.session(&branch.to_string()), branch).await
+            let session = self.session(&branch.to_string());
+            self.reopen(&session, branch, &mut opening).await?;
+            self.open(session, branch).await
         };
         self.open_or_delete(branch, opened).await
     }
@@ -350,7 +361,14 @@ impl Connection {
     ///
     /// # Errors
     /// Only that nobody is signed in. A session that cannot be opened now can be read, and its next prompt tries again.
-    async fn reopen(&self, id: ConversationId, settings: Settings) -> Result<Option<String>, Failure> {
+    async fn reopen(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        opening: &mut Opening,
+    ) -> Result<Option<String>, Failure> {
+        let settings = opening.settings();
+        session.opens_with(opening.other.take());
         let reopened = async {
             let is_live = self.call(GetConversation::of(id)).await?.conversation.live;
             if !is_live && settings != Settings::default() {
@@ -360,7 +378,7 @@ impl Connection {
                 };
                 self.call(update).await?;
             }
-            self.open_at_agent(id).await
+            self.open_at_agent(session, id).await
         };
         match reopened.await.map_err(Failure::from) {
             Ok(resumed) => Ok(loss_message(&resumed)),
@@ -475,6 +493,12 @@ fn opened(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot
         session_id: &session.name,
         modes: snapshot.info.modes.as_ref(),
         config_options: snapshot.info.config_options.as_ref(),
+        other: snapshot
+            .info
+            .other
+            .as_ref()
+            .and_then(|other| other.read().ok())
+            .unwrap_or_default(),
     });
     Done::opened(reply, session, order)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::method::{Cancel, Edit, Prompt};
-use bridge_protocol::raw::PromptContent;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
 use futures_util::future::join_all;
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
-use super::message::{self, Failure, Reply};
+use super::message::{self, Failure, Members, Reply};
 use super::opening::Extras;
 use super::session::Session;
-use crate::bridge::Occasion;
+use crate::bridge::{NewTurn, Occasion};
 
 /// How long an answer waits for the checkpoint of its turn.
 const CHECKPOINT_WAIT: Duration = Duration::from_secs(1);
@@ -43,7 +43,11 @@ impl Connection {
         if session.is_cancelled(&turn) {
             return cancelled();
         }
-        self.run_for(id, Occasion::Use)?;
+        self.run_for(session, id, Occasion::Use)?;
+        let turn = NewTurn {
+            id: turn,
+            params: message::other_params(params, &["sessionId", "prompt"]),
+        };
         if let Some(at) = extras.edit {
             let edit = Edit {
                 at,
@@ -56,7 +60,7 @@ impl Connection {
             };
         }
         if let Some((name, rest)) = session.command_in(&prompt) {
-            return self.command(session, id, name, &rest, (turn, order)).await;
+            return self.command(session, id, name, &rest, (turn.id, order)).await;
         }
         let call = Prompt {
             prompt,
@@ -151,9 +155,24 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
     if let Some(resumed) = &turn.resumed {
         extras["resumed"] = serde_json::to_value(resumed).unwrap_or_default();
     }
-    let mut result = json!({ "stopReason": stop_reason, "_meta": { "sessiond": extras } });
+    let mut result: Members = turn
+        .other
+        .as_ref()
+        .and_then(|other| other.read().ok())
+        .unwrap_or_default();
+    let meta = result.get("_meta").and_then(|meta| meta.read().ok());
+    let mut meta: Members = meta.unwrap_or_default();
+    meta.insert("sessiond".to_owned(), extras.into());
+    let own = [
+        ("stopReason", RawJson::from_value(stop_reason)),
+        ("_meta", RawJson::from_value(&meta)),
+    ];
+    result.extend(
+        own.into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value.ok()?))),
+    );
     if let Some(usage) = &turn.usage {
-        result["usage"] = usage.read().unwrap_or_default();
+        result.insert("usage".to_owned(), usage.clone());
     }
     message::result(&result)
 }

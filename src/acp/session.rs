@@ -43,6 +43,8 @@ pub(super) struct Session {
     prompts_cancelled: Notify,
     /// The beginning of each update, encoded once.
     head: String,
+    /// With what the editor opened it last, beside what the protocol names.
+    params: Mutex<Option<RawJson>>,
     pub(super) peer: Arc<Peer>,
     pub(super) forwarding: Forwarding,
     state: Mutex<State>,
@@ -109,10 +111,21 @@ impl Session {
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
+            params: Mutex::default(),
             peer,
             forwarding: Forwarding::default(),
             state: Mutex::default(),
         })
+    }
+
+    /// Notes with what the editor opens it, beside what the protocol names.
+    pub(super) fn opens_with(&self, params: Option<RawJson>) {
+        *self.params.lock().unwrap_or_else(PoisonError::into_inner) = params;
+    }
+
+    /// With what the editor opened it last.
+    pub(super) fn params(&self) -> Option<RawJson> {
+        self.params.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Its conversation, while the editor has it open.

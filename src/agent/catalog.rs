@@ -32,6 +32,8 @@ pub struct AgentEntry {
     pub transcript_format: Option<Format>,
     /// How its questions are answered.
     pub interrupts: InterruptPolicy,
+    /// Further parameters with which its sessions are opened: those of the client for which it runs.
+    pub session_params: Option<RawJson>,
 }
 
 impl AgentEntry {
@@ -65,6 +67,7 @@ impl AgentEntry {
         initialize.client_capabilities = Some(client.capabilities_for_agent().into_raw());
         initialize.client_info = client.info.clone().map(RawJson::into_raw);
         wire.allowed_requests.extend(client.offered_methods());
+        entry.session_params.clone_from(&client.session_params);
         Arc::new(entry)
     }
 
@@ -247,6 +250,7 @@ mod tests {
             transcripts: None,
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
+            session_params: None,
         }
     }
 

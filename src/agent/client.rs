@@ -22,6 +22,9 @@ pub struct ClientProfile {
     pub info: Option<RawJson>,
     /// Arguments for the command of this agent, after the configured ones.
     pub arguments: Option<(AgentName, Vec<String>)>,
+    /// Further parameters with which the client opened a session: members that the protocol does not name, and `_meta`. They do
+    /// not decide who shares a process.
+    pub session_params: Option<RawJson>,
 }
 
 impl ClientProfile {

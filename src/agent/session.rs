@@ -183,13 +183,11 @@ impl AgentCalls {
         handle: &Handle,
         prompt: &RawValue,
         client_params: Option<&RawValue>,
-        meta: &Map<String, Value>,
         inbox: &InboxSender,
     ) -> Result<RequestId, CallError> {
         let mut params = Params::from_client(method::SESSION_PROMPT, client_params)?;
         params.set("sessionId", handle.as_str())?;
         params.set_raw("prompt", prompt.to_owned());
-        params.merge_meta(meta)?;
         self.connection
             .start(method::SESSION_PROMPT, &params.build()?, inbox)
     }

@@ -17,7 +17,7 @@ use super::parameters::{
 };
 use super::{Act, Bridge, Outcome, handlers};
 use crate::conversation::answer::CallKey;
-use crate::conversation::effect::{self, Call};
+use crate::conversation::effect::{self, Call, NewTurn};
 use crate::conversation::registry::Filter;
 
 impl Act<NewConversation> for Bridge {
@@ -84,7 +84,7 @@ handlers! {
     }
 
     Prompt(self, params, request) {
-        self.send_prompt(TurnId::mint(), params, request).await
+        self.send_prompt(TurnId::mint().into(), params, request).await
     }
 
     Continue(self, params, request) {
@@ -127,7 +127,7 @@ handlers! {
     }
 
     Edit(self, params, request) {
-        self.send_edit(TurnId::mint(), params, request).await
+        self.send_edit(TurnId::mint().into(), params, request).await
     }
 
     Undo(self, params, request) {
@@ -210,36 +210,29 @@ handlers! {
 }
 
 impl Bridge {
-    /// As [`Prompt`], with a turn id of the caller's, by which it recognizes and cancels the turn.
+    /// As [`Prompt`], with a turn of the caller's, by whose id it recognizes and cancels the turn.
     ///
     /// # Errors
     /// Those of the method.
-    pub async fn prompt(&self, turn_id: TurnId, params: Prompt) -> Result<TurnResult, BridgeError> {
-        self.carry_out(params, |params, request| {
-            self.send_prompt(turn_id, params, request)
-        })
-        .await
-    }
-
-    /// As [`Edit`], with a turn id of the caller's.
-    ///
-    /// # Errors
-    /// Those of the method.
-    pub async fn edit(&self, turn_id: TurnId, params: Edit) -> Result<EditAnswer, BridgeError> {
-        self.carry_out(params, |params, request| self.send_edit(turn_id, params, request))
+    pub async fn prompt(&self, turn: NewTurn, params: Prompt) -> Result<TurnResult, BridgeError> {
+        self.carry_out(params, |params, request| self.send_prompt(turn, params, request))
             .await
     }
 
-    async fn send_prompt(
-        &self,
-        turn_id: TurnId,
-        params: Prompt,
-        request: Option<CallKey>,
-    ) -> Outcome<Prompt> {
+    /// As [`Edit`], with a turn of the caller's.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn edit(&self, turn: NewTurn, params: Edit) -> Result<EditAnswer, BridgeError> {
+        self.carry_out(params, |params, request| self.send_edit(turn, params, request))
+            .await
+    }
+
+    async fn send_prompt(&self, turn: NewTurn, params: Prompt, request: Option<CallKey>) -> Outcome<Prompt> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Prompt {
-            turn_id,
+            turn,
             prompt: params.prompt,
             on_busy: params.on_busy,
             on_limit: params.on_limit,
@@ -248,11 +241,11 @@ impl Bridge {
         self.call(&params.conversation_id, call, request).await
     }
 
-    async fn send_edit(&self, turn_id: TurnId, params: Edit, request: Option<CallKey>) -> Outcome<Edit> {
+    async fn send_edit(&self, turn: NewTurn, params: Edit, request: Option<CallKey>) -> Outcome<Edit> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
         let call = Call::Edit {
-            turn_id,
+            turn,
             at: place(&params.at)?,
             prompt: params.prompt,
             min_fidelity: params.min_fidelity,

@@ -32,6 +32,7 @@ use fingerprint::fingerprint;
 
 pub use crate::conversation::actor::Occasion;
 pub use crate::conversation::client_request::{ClientRequest, Suits};
+pub use crate::conversation::effect::NewTurn;
 pub use crate::conversation::events::{Encoded, Subscriber, Taken};
 
 /// The longest idempotency key: a few UUIDs and a name. Each is kept for days.

@@ -29,7 +29,7 @@ use super::growth::Loaded;
 use super::line::Dropped;
 use super::work::Progress;
 
-pub use call::{Call, Fork};
+pub use call::{Call, Fork, NewTurn};
 pub use cut::{Arrival, Part};
 pub use list::Effects;
 
@@ -235,6 +235,8 @@ pub struct Opened {
     pub modes: Option<RawJson>,
     /// ACP's `configOptions`, if the agent sent any.
     pub config_options: Option<RawJson>,
+    /// The other members of the agent's answer.
+    pub other: Option<RawJson>,
 }
 
 /// A branch that was made at the agent or on disk. A repaired copy is one too.
@@ -482,8 +484,8 @@ pub enum Effect<R> {
     HandOver(ConversationId, Box<Opened>),
     /// Start nothing new in the process of the open session; the process ends when it is no longer used.
     RetireAgent,
-    /// Send the prompt.
-    SendPrompt(PromptContent),
+    /// Send the prompt, with these further parameters.
+    SendPrompt(PromptContent, Option<RawJson>),
     /// Send the cancellation.
     SendCancel,
     /// Answer the agent's question.

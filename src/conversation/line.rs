@@ -6,12 +6,13 @@
 use bridge_protocol::conversation::{Conversation, OnLimit, QueuedPrompt};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::raw::PromptContent;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 
 use crate::store::{PendingContinuation, PendingTurn, TurnPhase as Progress, WaitingPrompt};
 
 use super::answer::{Answer, Caller};
+use super::effect::NewTurn;
 use super::error::ConversationError;
 use super::state::Model;
 
@@ -20,6 +21,8 @@ use super::state::Model;
 pub struct Waiting<R> {
     /// Whose prompt it is.
     pub turn_id: TurnId,
+    /// Further parameters for the agent.
+    pub params: Option<RawJson>,
     /// What was asked.
     pub prompt: PromptContent,
     /// When it was admitted.
@@ -48,9 +51,16 @@ pub struct Waiting<R> {
 impl<R> Waiting<R> {
     /// A new prompt, with or without a caller.
     #[must_use]
-    pub fn new(turn_id: TurnId, prompt: PromptContent, asked_at: Timestamp, caller: Caller<R>) -> Self {
+    pub fn new(
+        turn: impl Into<NewTurn>,
+        prompt: PromptContent,
+        asked_at: Timestamp,
+        caller: Caller<R>,
+    ) -> Self {
+        let NewTurn { id, params } = turn.into();
         Self {
-            turn_id,
+            turn_id: id,
+            params,
             prompt,
             asked_at,
             min_fidelity: Fidelity::Text,

@@ -10,6 +10,7 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -76,6 +77,8 @@ pub struct OpenAnswer {
     pub modes: Option<RawJson>,
     /// ACP's `configOptions`.
     pub config_options: Option<RawJson>,
+    /// The other members.
+    pub other: Option<RawJson>,
 }
 
 impl OpenAnswer {
@@ -92,6 +95,7 @@ impl OpenAnswer {
             can_reopen: capabilities.resume || capabilities.load_session,
             modes: self.modes,
             config_options: self.config_options,
+            other: self.other,
         }
     }
 }
@@ -543,7 +547,7 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
             .map(PathBuf::from)
             .collect(),
         meta: entry.profile().session_meta(settings.system_prompt.as_deref()),
-        client_params: None,
+        client_params: entry.session_params.clone().map(RawJson::into_raw),
     }
 }
 
@@ -595,22 +599,24 @@ fn is_replay(incoming: &Incoming) -> bool {
 }
 
 fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Members {
-        #[serde(default)]
-        modes: Option<RawJson>,
-        #[serde(default)]
-        config_options: Option<RawJson>,
-    }
-    let members: Option<Members> = serde_json::from_str(raw.get()).ok();
-    let (modes, config_options) =
-        members.map_or((None, None), |members| (members.modes, members.config_options));
+    let mut members: IndexMap<String, RawJson> = serde_json::from_str(raw.get()).unwrap_or_default();
+    members.shift_remove("sessionId");
+    let mut given = |name| {
+        members
+            .shift_remove(name)
+            .filter(|value: &RawJson| value.get() != "null")
+    };
+    let (modes, config_options) = (given("modes"), given("configOptions"));
+    let other = match members.is_empty() {
+        true => None,
+        false => RawJson::from_value(&members).ok(),
+    };
     OpenAnswer {
         // As the chain holds it: an id never begins or ends with blanks.
         upstream_id: attachment.handle.as_str().trim().into(),
         modes,
         config_options,
+        other,
     }
 }
 

@@ -443,6 +443,7 @@ impl Config {
             }
             return Ok(AgentEntry {
                 interrupts: agent.interrupts,
+                session_params: None,
                 ..self.loopback(&agent_name, agent.env, around)
             });
         }
@@ -510,6 +511,7 @@ impl Config {
             transcripts,
             transcript_format,
             interrupts: agent.interrupts,
+            session_params: None,
         })
     }
 
@@ -548,6 +550,7 @@ impl Config {
             transcripts: default_transcripts(kind, &BTreeMap::new(), around),
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
+            session_params: None,
         }
     }
 
@@ -573,6 +576,7 @@ impl Config {
             transcripts,
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
+            session_params: None,
         }
     }
 

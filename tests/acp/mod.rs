@@ -20,6 +20,7 @@ mod forwarding;
 mod handshake;
 mod lines;
 mod opening;
+mod passing;
 mod pipe;
 mod profile;
 mod prompting;

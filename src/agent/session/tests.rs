@@ -207,7 +207,6 @@ async fn sessions_are_opened_with_their_options() {
             &Handle::new("old"),
             &raw(r#"[{"type":"text","text":"t"}]"#),
             None,
-            &Map::new(),
             &sender,
         )
         .unwrap();

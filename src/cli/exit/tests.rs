@@ -18,6 +18,7 @@ fn turn(stop_reason: StopReason, failure: Option<FailureKind>) -> TurnResult {
         upstream_id: "up".into(),
         resumed: None,
         usage: None,
+        other: None,
         continuation: None,
     }
 }

@@ -14,7 +14,6 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
 use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
-use serde_json::Map;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +95,7 @@ impl Actor {
                     session.lease.note_signed_out();
                 }
             }
-            Effect::SendPrompt(content) => self.send_prompt(&content),
+            Effect::SendPrompt(content, params) => self.send_prompt(&content, params.as_ref()),
             Effect::SendCancel => {
                 if let Some(session) = &self.session
                     && let Err(error) = session.lease.calls().cancel(&session.attachment.handle)
@@ -435,7 +434,7 @@ impl Actor {
         }));
     }
 
-    fn send_prompt(&mut self, content: &PromptContent) {
+    fn send_prompt(&mut self, content: &PromptContent, params: Option<&RawJson>) {
         let Some(session) = &mut self.session else { return };
         let blocks = match serde_json::value::to_raw_value(content) {
             Ok(blocks) => blocks,
@@ -449,7 +448,7 @@ impl Actor {
         };
         let calls = session.lease.calls();
         let handle = &session.attachment.handle;
-        match calls.prompt(handle, &blocks, None, &Map::new(), &session.sender) {
+        match calls.prompt(handle, &blocks, params.map(RawJson::as_raw), &session.sender) {
             Ok(request) => {
                 session.tally.sent();
                 session.prompt = Some(request);

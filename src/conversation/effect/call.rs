@@ -27,13 +27,29 @@ pub struct Fork {
     pub min_fidelity: Fidelity,
 }
 
+/// The turn that a prompt is to have.
+#[derive(Clone, Debug)]
+pub struct NewTurn {
+    /// Its id, minted by the caller of the state machine.
+    pub id: TurnId,
+    /// Further parameters of ACP's `session/prompt`, as an editor sent them; nothing on the daemon's own protocol. They are not
+    /// kept over a restart of the daemon.
+    pub params: Option<RawJson>,
+}
+
+impl From<TurnId> for NewTurn {
+    fn from(id: TurnId) -> Self {
+        Self { id, params: None }
+    }
+}
+
 /// What a caller can ask for.
 #[derive(Debug)]
 pub enum Call {
     /// Run a turn.
     Prompt {
-        /// The turn's id, minted by the caller of the state machine.
-        turn_id: TurnId,
+        /// The turn.
+        turn: NewTurn,
         /// What is asked.
         prompt: PromptContent,
         /// What to do while another turn runs.
@@ -77,8 +93,8 @@ pub enum Call {
     Fork(Fork),
     /// Replace an earlier prompt.
     Edit {
-        /// The turn's id, minted by the caller of the state machine.
-        turn_id: TurnId,
+        /// The turn.
+        turn: NewTurn,
         /// The turn to replace, by a place in it.
         at: PlaceRef,
         /// What is asked instead.

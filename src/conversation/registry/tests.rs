@@ -97,6 +97,7 @@ impl Stage {
             transcripts: None,
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
+            session_params: None,
         };
         let registry = registry_with(folder.path(), entry);
         Self::with(folder, registry).await
@@ -144,7 +145,7 @@ impl Stage {
 
     fn prompt(&self, text: &str) -> oneshot::Receiver<Result<Answer, ConversationError>> {
         let call = Call::Prompt {
-            turn_id: TurnId::mint(),
+            turn: TurnId::mint().into(),
             prompt: PromptContent::text(text),
             on_busy: OnBusy::Fail,
             on_limit: OnLimit::Fail,

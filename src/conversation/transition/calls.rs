@@ -52,7 +52,7 @@ impl<R> Model<R> {
         }
         match call {
             Call::Prompt {
-                turn_id,
+                turn,
                 prompt,
                 on_busy,
                 on_limit,
@@ -61,7 +61,7 @@ impl<R> Model<R> {
                 let asked = Waiting {
                     min_fidelity,
                     on_limit,
-                    ..Waiting::new(turn_id, prompt, self.now, caller)
+                    ..Waiting::new(turn, prompt, self.now, caller)
                 };
                 self.prompt(asked, on_busy);
             }
@@ -79,14 +79,14 @@ impl<R> Model<R> {
             }
             Call::Fork(fork) => self.fork(fork, caller),
             Call::Edit {
-                turn_id,
+                turn,
                 at,
                 prompt,
                 min_fidelity,
             } => {
                 let asked = Waiting {
                     min_fidelity,
-                    ..Waiting::new(turn_id, prompt, self.now, caller)
+                    ..Waiting::new(turn, prompt, self.now, caller)
                 };
                 self.edit(at, asked);
             }
@@ -232,6 +232,7 @@ impl<R> Model<R> {
             },
             resumed: None,
             usage: None,
+            other: None,
             continuation: None,
         }
     }

@@ -4,9 +4,9 @@ use bridge_protocol::conversation::Limit;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{self, FailureKind, StopReason, TurnResult};
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::Answer;
@@ -28,16 +28,6 @@ impl<R> Model<R> {
             self.end_turn_with_failure(unexplained("the agent answered the prompt without a result"));
             return;
         }
-        #[derive(Deserialize)]
-        struct Members<'a> {
-            #[serde(default, borrow)]
-            usage: Option<&'a RawValue>,
-        }
-        let usage = raw
-            .read::<Members<'_>>()
-            .ok()
-            .and_then(|members| members.usage)
-            .map(|usage| RawJson::new(usage.to_owned()));
         let stop_reason = match result.get("stopReason") {
             // An agent that gives no reason has at least ended the turn.
             None | Some(Value::Null) => StopReason::EndTurn,
@@ -58,7 +48,7 @@ impl<R> Model<R> {
             self.record.chain.acknowledge_turn();
         }
         self.rest_after(&stop_reason);
-        self.end_turn(stop_reason, None, usage);
+        self.end_turn(stop_reason, None, Some(raw));
     }
 
     /// The turn failed.
@@ -133,11 +123,12 @@ impl<R> Model<R> {
             && turn.is_some_and(|turn| turn.asked.continues && !is_begun(turn))
     }
 
+    /// Ends the turn. `answer` is the agent's, if it answered.
     pub(super) fn end_turn(
         &mut self,
         stop_reason: StopReason,
         failure: Option<turn::Failure>,
-        usage: Option<RawJson>,
+        answer: Option<&RawJson>,
     ) {
         let upstream_id = self
             .record
@@ -161,6 +152,7 @@ impl<R> Model<R> {
         });
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
+        let (usage, other) = answer.map_or((None, None), members_of);
         // Agents name a session by its first answer.
         if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
             self.record.title =
@@ -173,6 +165,7 @@ impl<R> Model<R> {
             upstream_id,
             resumed: turn.resumed.clone(),
             usage,
+            other,
             continuation,
         };
         let turn = self.turn.as_ref();
@@ -303,6 +296,20 @@ impl<R> Model<R> {
             Some(TurnPhase::Ending) | None => {}
         }
     }
+}
+
+/// The usage in the agent's answer to a prompt, and its other members.
+fn members_of(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
+    let mut members: IndexMap<String, RawJson> = answer.read().unwrap_or_default();
+    members.shift_remove("stopReason");
+    let usage = members
+        .shift_remove("usage")
+        .filter(|usage| usage.get() != "null");
+    let other = match members.is_empty() {
+        true => None,
+        false => RawJson::from_value(&members).ok(),
+    };
+    (usage, other)
 }
 
 /// The failure of a turn that the agent itself ended as failed.

@@ -109,7 +109,8 @@ impl<R> Model<R> {
         };
         turn.phase = TurnPhase::Sent;
         let content = with_preamble(live.preamble.as_deref(), &turn.asked.prompt);
-        self.out.push(Effect::SendPrompt(content));
+        self.out
+            .push(Effect::SendPrompt(content, turn.asked.params.clone()));
         self.out
             .push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
     }

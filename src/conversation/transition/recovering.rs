@@ -240,6 +240,7 @@ fn failed(turn: PendingTurn, kind: FailureKind, why: &str, retryable: bool) -> T
         upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
         resumed: None,
         usage: None,
+        other: None,
         continuation: None,
     }
 }

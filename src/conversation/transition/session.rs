@@ -224,6 +224,7 @@ impl<R> Model<R> {
         if opened.config_options.is_some() {
             self.info.config_options = opened.config_options;
         }
+        self.info.other = opened.other;
         self.out.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });

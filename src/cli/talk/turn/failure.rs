@@ -89,6 +89,7 @@ mod tests {
             upstream_id: "up".into(),
             resumed: None,
             usage: None,
+            other: None,
             continuation: None,
         }
     }

@@ -184,6 +184,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
         transcripts: Some(root.to_owned()),
         transcript_format: None,
         interrupts: InterruptPolicy::Ask,
+        session_params: None,
     };
     registry_with(data, entry)
 }

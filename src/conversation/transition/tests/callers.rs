@@ -64,7 +64,7 @@ impl World {
         let prompt = PromptContent::text(text);
         self.call(
             Call::Prompt {
-                turn_id,
+                turn: turn_id.into(),
                 prompt,
                 on_busy,
                 on_limit: OnLimit::Fail,
@@ -78,7 +78,7 @@ impl World {
     pub(super) fn prompt_and_wait(&mut self, text: &str) -> u32 {
         let turn_id = self.next_turn();
         let call = Call::Prompt {
-            turn_id,
+            turn: turn_id.into(),
             prompt: PromptContent::text(text),
             on_busy: OnBusy::Fail,
             on_limit: OnLimit::Wait,
@@ -190,7 +190,7 @@ impl World {
     pub(super) fn edit_with(&mut self, at: &str, min_fidelity: Fidelity, key: Option<&str>) -> u32 {
         let turn_id = self.next_turn();
         let call = Call::Edit {
-            turn_id,
+            turn: turn_id.into(),
             at: at.parse().expect("a place"),
             prompt: PromptContent::text("better"),
             min_fidelity,

@@ -494,6 +494,7 @@ pub(super) fn opened(
         can_reopen: true,
         modes: None,
         config_options: None,
+        other: None,
     }
 }
 

@@ -411,7 +411,7 @@ impl World {
                 format!("hand over {}", opened.upstream_id)
             }
             Effect::RetireAgent => "retire agent".to_owned(),
-            Effect::SendPrompt(prompt) => format!("send {}", prompt.to_text()),
+            Effect::SendPrompt(prompt, _) => format!("send {}", prompt.to_text()),
             Effect::SendCancel => "send cancel".to_owned(),
             Effect::AnswerAgent(id, outcome) => {
                 let outcome: Value = outcome.read().unwrap();
