@@ -98,7 +98,7 @@ events! {
         /// The running turn.
         running: Option<RunningTurn> = default,
         /// What the agent last reported about its session.
-        session: Option<SessionInfo> = default,
+        session: Option<Box<SessionInfo>> = default,
     },
     /// A prompt was accepted. Its turn always ends with `turnEnded`.
     PromptAccepted = "promptAccepted" {

@@ -535,7 +535,7 @@ impl Session {
                         conversation,
                         at: envelope.at,
                         running,
-                        info,
+                        info: *info,
                     });
                 }
                 taken

@@ -155,7 +155,7 @@ pub(super) async fn reported(daemon: &Daemon, id: ConversationId) -> Outcome<(Se
     let mut follower = Follower::start(daemon, id.into(), None).await?;
     Ok(match follower.next().await?.envelope.event {
         Event::Snapshot { session, running, .. } => (
-            session.unwrap_or_default(),
+            session.map(|session| *session).unwrap_or_default(),
             running.map(|running| running.updates).unwrap_or_default(),
         ),
         _ => Default::default(),

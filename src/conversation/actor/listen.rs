@@ -319,7 +319,9 @@ impl Actor {
             conversation: self.model.view(),
             gap,
             running: self.model.running(updates, truncated),
-            session: Some(self.model.info.clone()).filter(|info| is_open || *info != Default::default()),
+            session: Some(&self.model.info)
+                .filter(|info| is_open || **info != Default::default())
+                .map(|info| Box::new(info.clone())),
         };
         self.stream.encode_snapshot(&event, &time::text(now()))
     }
