@@ -31,7 +31,8 @@ fn an_editor_that_does_not_read_is_disconnected_and_takes_no_memory() {
         .for_each(|stalled| stalled.open(&session, &home));
     editor.prompt(&session, &script).result();
     if let Some(before) = before {
-        let most = before + 64 * 1024 * 1024;
+        // Two thirds of what would wait for them; the allocator does not give everything back at once.
+        let most = before + 128 * 1024 * 1024;
         let is_free = (0..CALLS).any(|_| {
             editor.call("session/list", json!({})).result();
             daemon.resident_bytes().unwrap() < most
