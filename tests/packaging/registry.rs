@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{SOURCE, built};
 
 /// The platforms of the registry on which the programs run.
-const PLATFORMS: [&str; 4] = ["darwin-aarch64", "darwin-x86_64", "linux-aarch64", "linux-x86_64"];
+const PLATFORMS: [&str; 2] = ["linux-aarch64", "linux-x86_64"];
 
 #[test]
 fn the_entry_names_this_version_and_a_command_that_exists() {
