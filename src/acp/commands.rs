@@ -17,6 +17,7 @@ use super::editor::Connection;
 use super::message::{self, Reply};
 use super::prompting::{cancelled, in_order};
 use super::session::Session;
+use crate::bridge::NewTurn;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
 const COMMANDS: [(&str, &str, Option<&str>); 6] = [
@@ -120,18 +121,18 @@ impl Connection {
         &self,
         session: &Arc<Session>,
         id: ConversationId,
-        name: &str,
-        rest: &str,
-        (edited, order): (TurnId, MutexGuard<'_, ()>),
+        (name, rest): (&str, &str),
+        prompt: &PromptContent,
+        (turn, order): (NewTurn, MutexGuard<'_, ()>),
     ) -> Reply {
         let words = match name {
-            "edit" => match self.edit(session, id, rest, (edited, order)).await {
+            "edit" => match self.edit(session, id, (rest, prompt), (turn, order)).await {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
             },
             "rewind" if rest.is_empty() && self.peer.asks("form") => {
                 drop(order);
-                match self.rewind_by_form(session, id, &edited).await {
+                match self.rewind_by_form(session, id, &turn.id).await {
                     Ok(Some(words)) => Ok(words),
                     Ok(None) => return cancelled(),
                     Err(error) => Err(error),
@@ -173,13 +174,13 @@ impl Connection {
         });
         let (sender, answer) = oneshot::channel();
         let request = self.peer.ask_form(sender);
-        session.send_line(message::request(request, "elicitation/create", &form.to_string()));
+        session.send_own(message::request(request, "elicitation/create", &form.to_string()));
         let answer = tokio::select! {
             answer = answer => answer.ok().flatten(),
             () = session.prompt_cancelled(prompt) => {
                 self.peer.take_form(request);
                 let withdrawn = json!({ "requestId": request }).to_string();
-                session.send_line(message::notification("$/cancel_request", &withdrawn));
+                session.send_own(message::notification("$/cancel_request", &withdrawn));
                 return Ok(None);
             }
         };
@@ -219,8 +220,8 @@ impl Connection {
         &self,
         session: &Arc<Session>,
         id: ConversationId,
-        rest: &str,
-        (edited, order): (TurnId, MutexGuard<'_, ()>),
+        (rest, command): (&str, &PromptContent),
+        (edited, order): (NewTurn, MutexGuard<'_, ()>),
     ) -> Result<Reply, BridgeError> {
         let usage = || {
             BridgeError::new(
@@ -233,15 +234,18 @@ impl Connection {
             .filter(|text| !text.is_empty())
             .map(PromptContent::text)
             .ok_or_else(usage)?;
+        // What was attached, such as files and pictures.
+        let attached = command.as_blocks().get(1..).unwrap_or_default();
+        let prompt = prompt.followed_by(&PromptContent::blocks(attached.to_vec()));
         let edit = Edit {
             at: self.turn(id, turn).await?.to_string(),
             prompt,
             ..Edit::of(id)
         };
-        if session.is_cancelled(&edited) {
+        if session.is_cancelled(&edited.id) {
             return Ok(cancelled());
         }
-        let edited = in_order(self.bridge.edit(edited.into(), edit), order).await?;
+        let edited = in_order(self.bridge.edit(edited, edit), order).await?;
         Ok(self.answer(session, &edited.turn).await)
     }
 

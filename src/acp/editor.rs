@@ -253,8 +253,8 @@ impl Editor {
             lock(&requests).remove(&turn);
             let Done { reply, opened } = done;
             if let (Some(session), true, None) = (&session, opens, &opened) {
-                // It failed or was cancelled half-way: the next request about the session opens it anew.
-                session.detach();
+                // The next request about the session opens it anew.
+                session.abort_opening();
             }
             let sent = connection
                 .peer
@@ -427,6 +427,11 @@ impl Connection {
             .entry(name.to_owned())
             .or_insert_with(|| Session::new(name, Arc::clone(&self.peer)));
         Arc::clone(session)
+    }
+
+    /// Forgets a session of which the editor does not know.
+    pub(super) fn forget(&self, name: &str) {
+        lock(&self.sessions).remove(name);
     }
 
     /// Forgets a session that the editor does not have open, unless another request about it waits.

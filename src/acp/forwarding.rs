@@ -89,10 +89,13 @@ impl Session {
     pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
         let (agents_id, method) = (request.id.clone(), request.method.clone());
         let params = message::with_session(&request.params, &self.name);
-        let id = self.peer.forward(Forwarded {
+        let forwarded = Forwarded {
             session: Arc::downgrade(self),
             request,
-        });
+        };
+        let Some(id) = self.peer.forward(forwarded) else {
+            return;
+        };
         self.forwarding.lock().requests.insert(agents_id, id);
         if !self.send_request(message::request(id, method.as_str(), params.get())) {
             self.peer.take_forwarded(id);

@@ -48,6 +48,12 @@ impl Connection {
                 "prompt": {"edit": {}, "checkpointId": {}},
             }},
         });
+        if agent
+            .as_ref()
+            .is_some_and(|agent| agent.capabilities.additional_directories)
+        {
+            capabilities["sessionCapabilities"]["additionalDirectories"] = json!({});
+        }
         for (name, usual) in OF_AGENT {
             let reported = reported.as_ref().map(|members| members.get(name));
             let value = match reported {

@@ -169,6 +169,7 @@ impl Connection {
     ) -> Result<Done, Failure> {
         let opened = opened.await;
         if opened.is_err() {
+            self.forget(&id.to_string());
             let _left = self.delete_conversation(id.into()).await;
         }
         opened
@@ -380,13 +381,19 @@ impl Connection {
             }
             self.open_at_agent(session, id).await
         };
-        match reopened.await.map_err(Failure::from) {
+        match reopened.await {
             Ok(resumed) => Ok(loss_message(&resumed)),
-            Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
-            Err(failure) => {
-                tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
-                Ok(None)
+            // Of an agent that is not configured any more, the history can be read.
+            Err(error) if error.kind == ErrorKind::NotFound && !error.details.contains_key("agent") => {
+                Err(error.into())
             }
+            Err(error) => match Failure::from(error) {
+                failure if failure.is_auth_required() => Err(failure),
+                failure => {
+                    tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
+                    Ok(None)
+                }
+            },
         }
     }
 

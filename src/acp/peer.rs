@@ -129,13 +129,16 @@ impl Peer {
         !state.has_left && state.client.offers(method)
     }
 
-    /// Registers a request of the agent that is passed on, and gives the id of its request.
-    pub(super) fn forward(&self, request: Forwarded) -> u64 {
+    /// Registers a request of the agent that is passed on, and gives the id of its request; none if the editor has left.
+    pub(super) fn forward(&self, request: Forwarded) -> Option<u64> {
         let mut state = self.lock();
+        if state.has_left {
+            return None;
+        }
         state.last_id += 1;
         let id = state.last_id;
         state.forwarded.insert(id, request);
-        id
+        Some(id)
     }
 
     /// The request of the agent that was passed on under this id, which is settled from now on.

@@ -35,7 +35,12 @@ struct Params {
 impl Connection {
     /// Sends a prompt, which is to have this turn; one that comes while a turn runs waits for its end.
     pub(super) async fn prompt(&self, session: &Arc<Session>, turn: TurnId, params: &str) -> Reply {
-        let order = session.order.lock().await;
+        let order = tokio::select! {
+            biased;
+            // It does not wait for a session that is being opened.
+            () = session.cancelled(&turn) => return cancelled(),
+            order = session.order.lock() => order,
+        };
         let Params { prompt, meta } = message::read(params)?;
         let extras = Extras::read(&meta)?;
         let id = self.attached(session).await?;
@@ -60,7 +65,8 @@ impl Connection {
             };
         }
         if let Some((name, rest)) = session.command_in(&prompt) {
-            return self.command(session, id, name, &rest, (turn.id, order)).await;
+            let command = (name, rest.as_str());
+            return self.command(session, id, command, &prompt, (turn, order)).await;
         }
         let call = Prompt {
             prompt,

@@ -182,6 +182,14 @@ impl Session {
         bridge.subscribe(Some(id), Box::new(tap), after).await
     }
 
+    /// Detaches, if it was being opened: what opened it failed or was cancelled.
+    pub(super) fn abort_opening(&self) {
+        let mut state = self.lock();
+        if state.held.is_some() && !state.holds_after_cancel {
+            self.forget(&mut state);
+        }
+    }
+
     /// Forgets the conversation: nothing more is sent about it.
     pub(super) fn detach(&self) {
         self.forget(&mut self.lock());
@@ -292,7 +300,8 @@ impl Session {
     pub(super) async fn replay(&self, update: &str) {
         let kind = kind_of(update);
         if kind != COMMANDS && self.peer.takes(&kind) {
-            self.replay_as_it_is(update).await;
+            let shown = self.with_shown_options(&kind, update);
+            self.replay_as_it_is(shown.as_deref().unwrap_or(update)).await;
         }
     }
 
@@ -304,9 +313,7 @@ impl Session {
 
     /// Sends a text to the user as a message of the agent.
     pub(super) fn send_text(&self, words: &str) {
-        let mut state = self.lock();
-        // A client that is too slow for it is dropped by the next event.
-        let _taken = self.send_text_in(&mut state, words);
+        self.send_own(self.line(&message::text_chunk(words)));
     }
 
     /// Says that the agent was faster than its conversation, once in a turn.
@@ -315,15 +322,16 @@ impl Session {
         if !std::mem::replace(&mut state.is_lossy, true) {
             let words =
                 "\n\nUpdates are missing here: the agent sent them faster than they could be shown.\n\n";
-            let _taken = self.send_update(&mut state, &self.note(words));
+            drop(state);
+            self.send_note(words);
         }
     }
 
-    /// Sends a message of our own as it is.
-    pub(super) fn send_line(&self, line: String) {
-        let mut state = self.lock();
-        // As above.
-        let _taken = self.send(&mut state, line);
+    /// Sends a message of our own. An editor that reads too slowly for it is disconnected: what it lacks would not be noticed.
+    pub(super) fn send_own(&self, line: String) {
+        if self.send(&mut self.lock(), line) == Taken::Full {
+            self.peer.outbox.abandon();
+        }
     }
 
     /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
@@ -336,8 +344,7 @@ impl Session {
 
     /// Tells the user something about the conversation.
     pub(super) fn send_note(&self, words: &str) {
-        let mut state = self.lock();
-        let _taken = self.send_update(&mut state, &self.note(words));
+        self.send_own(self.line(&self.note(words)));
     }
 
     /// The name under which a command of ours was announced to the editor; none if none are announced.
@@ -383,6 +390,17 @@ impl Session {
             .collect();
         self.prompts_cancelled.notify_waiters();
         found
+    }
+
+    /// Waits until the prompt of this turn is cancelled.
+    pub(super) async fn cancelled(&self, turn: &TurnId) {
+        loop {
+            let changed = self.prompts_cancelled.notified();
+            if self.is_cancelled(turn) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Waits until the prompt of this turn is cancelled, or the session is closed.
@@ -481,12 +499,10 @@ impl Session {
         if !self.peer.takes(&kind) {
             return Taken::Yes;
         }
-        if kind == "config_option_update" {
-            let reported = member(update, "configOptions");
-            state.options = reported.clone().map(|options| self.peer.shown_options(options));
-            if let Some(shown) = state.options.clone().filter(|_| state.options != reported) {
-                return self.send_update(state, &with_member(update, "configOptions", &shown));
-            }
+        let shown = self.with_shown_options(&kind, update);
+        let update = shown.as_deref().unwrap_or(update);
+        if kind == OPTIONS {
+            state.options = member(update, "configOptions");
         }
         if kind == COMMANDS {
             let commands = member(update, "availableCommands");
@@ -503,6 +519,13 @@ impl Session {
             }
         }
         self.send_update(state, update)
+    }
+
+    /// An update of the options with those that the editor supports; nothing if that are all.
+    fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
+        let reported = member(update, "configOptions").filter(|_| kind == OPTIONS)?;
+        let shown = self.peer.shown_options(reported.clone());
+        (shown != reported).then(|| with_member(update, "configOptions", &shown))
     }
 
     fn on_event(
@@ -646,7 +669,12 @@ impl Session {
         let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
         state.questions.insert(asked.id.clone(), request);
         let params = message::with_session(&asked.request, &self.name);
-        self.send(state, message::request(request, method, params.get()))
+        let line = message::request(request, method, params.get());
+        match state.holds_after_cancel {
+            // It must not wait unseen for the editor's next prompt.
+            true => taken(self.peer.outbox.try_push(&[&line])),
+            false => self.send(state, line),
+        }
     }
 
     /// Passes on that the user is done at a URL, if this editor was asked to open it.
@@ -729,6 +757,7 @@ impl Drop for OwnChange<'_> {
 }
 
 const COMMANDS: &str = "available_commands_update";
+const OPTIONS: &str = "config_option_update";
 
 const EDITED_ELSEWHERE: &str =
     "Another client replaced an earlier prompt of this conversation; reopen the thread to see it so.\n\n";
@@ -847,6 +876,10 @@ impl Subscriber for SessionSubscriber {
                 tracing::warn!(%error, "an editor cannot follow its conversation any more");
             }
         });
+    }
+
+    fn has_profile(&self) -> bool {
+        true
     }
 
     fn suits(&self, request: &ClientRequest) -> Suits {

@@ -359,7 +359,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         if let Some((option, value)) = value_with_dash(name, unknown, line) {
             let value = paths::shell_word(&value);
             return Problem::new(Exit::Usage, sentence).hint(format!(
-                "a value that begins with a dash is written so: {option}={value}"
+                "pass a value that begins with a dash as {option}={value}"
             ));
         }
         // clap has only one tip, which is wrong for a command that takes no text.

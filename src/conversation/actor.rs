@@ -517,6 +517,12 @@ impl Actor {
                 request,
                 reply,
             } => {
+                if matches!(
+                    *call,
+                    Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
+                ) {
+                    self.run_for_whom_is_left();
+                }
                 let kept = request
                     .as_ref()
                     .map(|request| self.services.store.request(Some(self.model.id()), &request.id));
@@ -561,6 +567,7 @@ impl Actor {
             }
             Message::Due(place) => {
                 self.place = Some(place);
+                self.run_for_whom_is_left();
                 self.input(Input::Due(TurnId::mint()));
                 // The clock may have been set back meanwhile: then it is woken again.
                 let continuation = self.model.record.continuation.as_ref();
@@ -588,7 +595,19 @@ impl Actor {
         if self.model.turn.is_some() || (is_open && occasion == Occasion::Use) {
             return;
         }
-        self.client = Some(client);
+        self.run_as(Some(client));
+    }
+
+    /// Once the editors have left, the agent runs for the daemon itself: nobody else has their files and terminals.
+    fn run_for_whom_is_left(&mut self) {
+        let is_busy = self.model.turn.is_some() || self.model.op.is_some();
+        if self.client.is_some() && !is_busy && !self.stream.has_profiles() {
+            self.run_as(None);
+        }
+    }
+
+    fn run_as(&mut self, client: Option<Arc<ClientProfile>>) {
+        self.client = client;
         let entry = self
             .services
             .agent_for(&self.model.record.agent, self.client.as_deref());

@@ -84,6 +84,11 @@ pub trait Subscriber: Send {
     /// Whether it has disconnected.
     fn is_gone(&self) -> bool;
 
+    /// Whether the agent may run for its client.
+    fn has_profile(&self) -> bool {
+        false
+    }
+
     /// How well its client is suited to answer a request of the agent.
     fn suits(&self, _: &ClientRequest) -> Suits {
         Suits::No
@@ -523,6 +528,11 @@ impl Stream {
     pub fn has_subscribers(&mut self) -> bool {
         self.seats.retain(|seat| !seat.subscriber.is_gone());
         !self.seats.is_empty()
+    }
+
+    /// Whether a client is connected for which the agent may run.
+    pub fn has_profiles(&mut self) -> bool {
+        self.has_subscribers() && self.seats.iter().any(|seat| seat.subscriber.has_profile())
     }
 
     fn begin(&self, sequence: u64, at: &str, room: usize) -> String {

@@ -81,7 +81,10 @@ pub(super) async fn run(
             biased;
             // The peer is gone, or does not speak our language any more.
             _ = &mut writer => return,
-            () = &mut stopped => break,
+            () = &mut stopped => {
+                dialogue.input_ended();
+                break;
+            }
             () = dialogue.admitted().advance(), if !dialogue.admitted().is_idle() => {}
             line = next_line(&socket, &mut lines), if dialogue.admitted().is_open() => match line {
                 Ok(Some(line)) => dialogue.take_line(line),

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -23,6 +24,15 @@ pub(super) struct Editor {
     pub(super) methods: HashMap<u64, String>,
     /// Every line that it received.
     pub(super) received: Vec<String>,
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub(super) fn eventually(mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < end, "it is not so after {DEADLINE:?}");
+    }
 }
 
 /// The answer to a request, and what came before it.

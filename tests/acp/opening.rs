@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor, sessionctl};
+use super::editor::{Answered, Editor, eventually, sessionctl};
 use crate::gate::Gate;
 use crate::home::Home;
 
@@ -295,7 +295,7 @@ fn a_running_turn_is_replayed_once() {
         let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
         shown["conversation"]["state"].clone()
     };
-    assert!((0..1_000).any(|_| state() == "prompting"));
+    eventually(|| state() == "prompting");
     editor.notify("session/cancel", json!({"sessionId": session}));
     assert_eq!(editor.finish(first).result()["stopReason"], "cancelled");
     editor.begin_prompt(&session, "[[say begun]] [[ask may I]]");

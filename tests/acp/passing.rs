@@ -85,3 +85,24 @@ fn unnamed_members_of_answers_reach_the_editor() {
     let ended = editor.received.last().unwrap();
     assert!(has_unnamed(ended), "{ended}");
 }
+
+/// An edit by a command keeps what is attached to it.
+#[test]
+fn what_is_attached_to_an_edit_reaches_the_agent() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let attached = json!({"type": "resource_link", "uri": "file:///notes.md", "name": "notes.md"});
+    let prompt = json!([{"type": "text", "text": "/edit 1 two"}, attached]);
+    let edited = editor.call("session/prompt", json!({"sessionId": session, "prompt": prompt}));
+    assert_eq!(edited.result()["stopReason"], "end_turn");
+    let lines = recorder.all_lines();
+    let edit = lines
+        .iter()
+        .find(|line| line.contains(r#""text":"two""#))
+        .unwrap();
+    assert!(edit.contains("file:///notes.md"), "{edit}");
+}

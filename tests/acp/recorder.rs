@@ -28,7 +28,8 @@ impl Recorder {
         let text = format!(
             "#!/bin/sh\ncase \"$*\" in *login*) echo \"$*, $CONFIGURED\"; exit 7;; esac\n\
              echo \"$*\" > '{folder}'/$$.args\n\
-             tee '{folder}'/$$.lines | '{agent}' loopback-agent --data '{data}' | {filter}\n",
+             while IFS= read -r line; do printf '%s\\n' \"$line\" >> '{folder}'/$$.lines; printf '%s\\n' \"$line\"; done \
+             | '{agent}' loopback-agent --data '{data}' | {filter}\n",
             folder = folder.display(),
             agent = env!("CARGO_BIN_EXE_sessiond"),
             data = home.data().display()

@@ -96,6 +96,8 @@ impl Round {
                     self.promises[talk].is_answered();
                 }
             }
+            // A cancellation that is not answered may have met it before it went out.
+            Follows::HasGoneOut(_) if self.is_being_cancelled(talk) => {}
             Follows::HasGoneOut(mark) => {
                 let mut client = Client::connect(&self.home.socket()).unwrap();
                 let history = history(&mut client, &self.talks[talk].id);

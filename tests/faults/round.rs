@@ -474,6 +474,12 @@ impl Round {
     }
 
     /// Keeps an answer that has to be given again to the same request id.
+    /// Whether a cancellation of what this conversation does is not answered yet.
+    pub(crate) fn is_being_cancelled(&self, talk: usize) -> bool {
+        let mut open = self.open.values();
+        open.any(|open| open.talk == Some(talk) && open.method == "conversation/cancel")
+    }
+
     fn keep(&mut self, talk: usize, open: &Open, result: &Value) {
         let is_told_again = matches!(
             open.asked,

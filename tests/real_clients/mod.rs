@@ -88,7 +88,7 @@ impl ClientLab {
         text(&self.project)
     }
 
-    /// The command that stands in an editor's configuration in lab of an agent's.
+    /// The command that stands in an editor's configuration in place of an agent's.
     fn command(&self) -> Vec<String> {
         let home = text(&self.home);
         let words = [SESSIONCTL, "--home", &home, "acp", "--agent", self.agent];
@@ -202,6 +202,6 @@ fn python() -> Option<PathBuf> {
         eprintln!("skipped: pip cannot reach its index");
         return None;
     }
-    fs::rename(packages, python_packages()).expect("the installation moved into its lab");
+    fs::rename(packages, python_packages()).expect("the installation moved into place");
     Some(python)
 }

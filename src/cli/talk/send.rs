@@ -277,7 +277,7 @@ pub(super) fn finish(talk: &mut Talk<'_>, turn: Option<&TurnResult>) -> Outcome<
         return Ok(Exit::Done);
     };
     match talk.problem_of(turn) {
-        // Somebody wanted it.
+        // A turn that was cancelled is no error.
         Some(Problem {
             exit,
             message: Some(message),
