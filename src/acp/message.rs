@@ -110,7 +110,12 @@ impl From<BridgeError> for Failure {
             }
             _ => {
                 let data = serde_json::to_value(error.data()).unwrap_or_default();
-                Self::new(code(error.kind), error.message, data)
+                let code = match error.details.contains_key("agent") {
+                    // An agent that is not configured. The session may exist.
+                    true if error.kind == ErrorKind::NotFound => ErrorKind::InvalidParams.code(),
+                    _ => code(error.kind),
+                };
+                Self::new(code, error.message, data)
             }
         }
     }

@@ -146,16 +146,11 @@ impl Connection {
             settings: opening.settings(),
             ..NewConversation::default()
         };
-        let not_made = |error| match Failure::from(error) {
-            // Not the session, but the agent.
-            failure if failure.is_not_found() => Failure::of(ErrorKind::InvalidParams, failure.message()),
-            failure => failure,
-        };
-        let id = self.call(new).await.map_err(not_made)?.conversation.id;
+        let id = self.call(new).await?.conversation.id;
         let opened = async {
             let session = self.session(&id.to_string());
             session.opens_with(opening.other);
-            self.open_at_agent(&session, id).await.map_err(not_made)?;
+            self.open_at_agent(&session, id).await?;
             self.open(session, id).await
         };
         self.open_or_delete(id, opened).await
@@ -381,19 +376,13 @@ impl Connection {
             }
             self.open_at_agent(session, id).await
         };
-        match reopened.await {
+        match reopened.await.map_err(Failure::from) {
             Ok(resumed) => Ok(loss_message(&resumed)),
-            // Of an agent that is not configured any more, the history can be read.
-            Err(error) if error.kind == ErrorKind::NotFound && !error.details.contains_key("agent") => {
-                Err(error.into())
+            Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
+            Err(failure) => {
+                tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
+                Ok(None)
             }
-            Err(error) => match Failure::from(error) {
-                failure if failure.is_auth_required() => Err(failure),
-                failure => {
-                    tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
-                    Ok(None)
-                }
-            },
         }
     }
 

@@ -1,8 +1,10 @@
 //! New, load, resume, fork, list, close and delete.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::editor::{Answered, Editor, eventually, sessionctl};
+use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
 
@@ -271,10 +273,11 @@ fn a_daemon_that_stops_ends_a_load() {
     let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
     let load = editor.begin("session/load", params);
     gate.wait_until_held();
-    drop(daemon);
+    daemon.signal(Signal::TERM);
     let answered = editor.finish(load);
     assert!(answered.answer["error"].is_object(), "{answered:?}");
     assert_eq!(editor.ended().0.code(), Some(3));
+    drop(daemon);
     let _daemon = home.start();
     assert_eq!(
         loaded(&home, &session).texts("agent_message_chunk"),
@@ -331,4 +334,35 @@ fn nothing_of_one_editors_session_reaches_another() {
         [] as [&str; 0],
         "its own prompt is not shown to it"
     );
+}
+
+#[test]
+fn a_conversation_whose_agent_is_not_configured_any_more_is_not_unknown() {
+    let home = Home::new();
+    let _recorder = Recorder::in_home(&home);
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    editor.kill();
+    daemon.kill();
+    home.configure("");
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.on("session/load", &session, &home).result();
+}
+
+#[test]
+fn a_refused_load_leaves_an_open_session_open() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let relative = json!({"sessionId": session, "cwd": "relative", "mcpServers": []});
+    assert_eq!(editor.call("session/load", relative).code(), -32602);
+    let sent = sessionctl(&home, &["send", &session, "elsewhere"])
+        .output()
+        .unwrap();
+    assert!(sent.status.success(), "{sent:?}");
+    editor.until_said("echo: elsewhere");
 }

@@ -49,7 +49,7 @@ fn measure_latency(options: &Options, report: &mut Report) -> Outcome<()> {
         what: "update of 200 bytes to an editor, added to the agent itself, one core".to_owned(),
         ours: median(&ours),
         floor: Some(median(&floors)),
-        limit: Limit::Unset,
+        limit: Limit::AtMost(60.0),
         unit: "µs",
         note: format!("p99 {:+.1}; floor: bare splice, one process", median(&ours_late)),
     });
@@ -72,7 +72,7 @@ fn measure_throughput(home: &Home, options: &Options, report: &mut Report) -> Ou
         what: format!("updates of 200 bytes to an editor, {updates} a run"),
         ours: median(&rates),
         floor: Some(median(&floors)),
-        limit: Limit::Unset,
+        limit: Limit::AtLeast(250_000.0),
         unit: "/s",
         note: "in order, none lost; floor: the agent itself".to_owned(),
     });
@@ -93,7 +93,7 @@ fn measure_handshake(home: &Home, options: &Options, report: &mut Report) -> Out
         what: "start of `sessionctl acp` to the answer to initialize".to_owned(),
         ours: median(&ours),
         floor: Some(median(&floors)),
-        limit: Limit::Unset,
+        limit: Limit::AtMost(20.0),
         unit: "ms",
         note: format!(
             "p99 {:.1}; floor: the same program says its version",
