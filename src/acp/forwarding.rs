@@ -97,7 +97,7 @@ impl Session {
             return;
         };
         self.forwarding.lock().requests.insert(agents_id, id);
-        if !self.send_request(message::request(id, method.as_str(), params.get())) {
+        if !self.send_request(message::request(id, method.as_str(), &params)) {
             self.peer.take_forwarded(id);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
 use indexmap::IndexMap;
@@ -151,12 +152,8 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
 }
 
 /// The same parameters for the editor's own session; its own id is put in place of the agent's.
-pub(super) fn with_session(params: &RawJson, session: &str) -> RawJson {
-    let Ok(mut members) = params.read::<Members>() else {
-        return params.clone();
-    };
-    members.insert("sessionId".to_owned(), RawJson::from(Value::from(session)));
-    RawJson::from_value(&members).unwrap_or_else(|_| params.clone())
+pub(super) fn with_session(params: &RawJson, session: &str) -> String {
+    with_member(params.get(), "sessionId", &RawJson::from(Value::from(session)))
 }
 
 /// The parameters without those of these names, and without what is meant for the daemon; none if nothing is left.
@@ -196,4 +193,54 @@ pub(super) fn text_chunk(text: &str) -> String {
         Uuid::new_v4(),
         json!({ "type": "text", "text": text })
     )
+}
+
+/// The `sessionUpdate` of an update.
+pub(super) fn kind_of(update: &str) -> String {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Update {
+        session_update: String,
+    }
+    serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
+}
+
+/// An update with another value of this member, and every other member as it came.
+pub(super) fn with_member(update: &str, name: &str, value: &RawJson) -> String {
+    let Ok(mut members) = serde_json::from_str::<Members>(update) else {
+        return update.to_owned();
+    };
+    members.insert(name.to_owned(), value.clone());
+    RawJson::from_value(&members).map_or_else(|_| update.to_owned(), |update| update.get().to_owned())
+}
+
+/// A member of an object, raw.
+pub(super) fn member(object: &str, name: &str) -> Option<RawJson> {
+    let members: Members = serde_json::from_str(object).ok()?;
+    members.get(name).cloned()
+}
+
+pub(super) fn text_of(object: &RawJson, name: &str) -> Option<String> {
+    member(object.get(), name)?.read().ok()
+}
+
+/// A message about what a reopening lost; none if it lost nothing.
+pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
+    let turns = match resumed.missing_turns {
+        0 => "some of the earlier turns".to_owned(),
+        1 => "1 earlier turn".to_owned(),
+        turns => format!("{turns} earlier turns"),
+    };
+    match resumed.fidelity {
+        Fidelity::Partial => Some(format!("The agent's session was reopened without {turns}.\n\n")),
+        Fidelity::Text => Some(
+            "The agent's session could not be reopened; the agent received the history of this conversation as text.\n\n"
+                .to_owned(),
+        ),
+        // A conversation that has no turns yet has lost none.
+        Fidelity::None if resumed.missing_turns > 0 => Some(format!(
+            "The agent's session could not be reopened; the agent began a new one without {turns}.\n\n"
+        )),
+        _ => None,
+    }
 }

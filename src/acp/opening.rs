@@ -24,7 +24,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::editor::{Connection, Done, is_deleted};
 use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Members, Reply};
-use super::session::{Session, Snapshot, chunks_of, loss_message};
+use super::session::{Session, Snapshot, chunks_of};
 use crate::bridge::Occasion;
 
 /// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
@@ -377,7 +377,7 @@ impl Connection {
             self.open_at_agent(session, id).await
         };
         match reopened.await.map_err(Failure::from) {
-            Ok(resumed) => Ok(loss_message(&resumed)),
+            Ok(resumed) => Ok(message::loss_message(&resumed)),
             Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
             Err(failure) => {
                 tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");

@@ -98,7 +98,7 @@ impl Peer {
         self.lock().client.knows_extras()
     }
 
-    /// Whether the editor is told when the replay of a load has ended.
+    /// Whether the editor wants a message when the replay of a load has ended.
     pub(super) fn wants_replay_end(&self) -> bool {
         self.lock().client.wants_replay_end()
     }

@@ -5,26 +5,24 @@
 //! without waiting.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
 use bridge_protocol::event::{Event, EventEnvelope};
-use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, Cursor, ErrorKind, InterruptId, TurnId};
-use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::forwarding::Forwarding;
 use super::peer::Peer;
 use super::{commands, message};
-use crate::agent::message::RawId;
-use crate::bridge::{Bridge, ClientRequest, Encoded, Subscriber, Suits, Taken};
+use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
+
+mod subscriber;
 
 /// The newest turns whose checkpoints are looked for.
 const ENDED_TURNS: usize = 8;
@@ -63,7 +61,7 @@ struct State {
     turns: Vec<(TurnId, bool)>,
     /// How many prompts were accepted since the snapshot.
     accepted: usize,
-    /// The turn that the editor sees run, whoever sent its prompt, and whether the editor has cancelled it.
+    /// The running turn, of any client, and whether the editor has cancelled it.
     running: Option<(TurnId, bool)>,
     /// Whether the user was told that updates of this turn are missing.
     is_lossy: bool,
@@ -71,7 +69,7 @@ struct State {
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
     options: Option<RawJson>,
-    /// The newest turns that ended, with the checkpoints after them, for an editor that is told them.
+    /// The newest turns that ended, with the checkpoints after them.
     ended: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// Whether a command of the editor changes the history at the moment.
     changes_history: bool,
@@ -171,7 +169,7 @@ impl Session {
             state.subscription += 1;
             state.subscription
         };
-        let tap = SessionSubscriber {
+        let subscriber = subscriber::SessionSubscriber {
             session: Arc::downgrade(self),
             bridge: Arc::clone(bridge),
             conversation: id,
@@ -179,7 +177,7 @@ impl Session {
             snapshot,
             is_slow: false,
         };
-        bridge.subscribe(Some(id), Box::new(tap), after).await
+        bridge.subscribe(Some(id), Box::new(subscriber), after).await
     }
 
     /// Detaches, if it was being opened: what opened it failed or was cancelled.
@@ -286,7 +284,7 @@ impl Session {
         let update = line
             .strip_prefix(&self.head)
             .and_then(|rest| rest.strip_suffix("}}"));
-        update.is_some_and(|update| kind_of(update) == COMMANDS)
+        update.is_some_and(|update| message::kind_of(update) == COMMANDS)
     }
 
     /// The command of ours that a prompt is, and what follows its name.
@@ -298,7 +296,7 @@ impl Session {
 
     /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
     pub(super) async fn replay(&self, update: &str) {
-        let kind = kind_of(update);
+        let kind = message::kind_of(update);
         if kind != COMMANDS && self.peer.takes(&kind) {
             let shown = self.with_shown_options(&kind, update);
             self.replay_as_it_is(shown.as_deref().unwrap_or(update)).await;
@@ -495,17 +493,17 @@ impl Session {
     }
 
     fn on_update(&self, state: &mut State, update: &str) -> Taken {
-        let kind = kind_of(update);
+        let kind = message::kind_of(update);
         if !self.peer.takes(&kind) {
             return Taken::Yes;
         }
         let shown = self.with_shown_options(&kind, update);
         let update = shown.as_deref().unwrap_or(update);
         if kind == OPTIONS {
-            state.options = member(update, "configOptions");
+            state.options = message::member(update, "configOptions");
         }
         if kind == COMMANDS {
-            let commands = member(update, "availableCommands");
+            let commands = message::member(update, "availableCommands");
             // Reported again with each reopening; the editor has them, and expects none after a load.
             if state.commands == commands {
                 return Taken::Yes;
@@ -514,7 +512,7 @@ impl Session {
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
                 let commands = commands::announced(state.commands.as_ref());
-                let update = with_member(update, "availableCommands", &commands);
+                let update = message::with_member(update, "availableCommands", &commands);
                 return self.send_update(state, &update);
             }
         }
@@ -523,9 +521,9 @@ impl Session {
 
     /// An update of the options with those that the editor supports; nothing if that are all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
-        let reported = member(update, "configOptions").filter(|_| kind == OPTIONS)?;
+        let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
         let shown = self.peer.shown_options(reported.clone());
-        (shown != reported).then(|| with_member(update, "configOptions", &shown))
+        (shown != reported).then(|| message::with_member(update, "configOptions", &shown))
     }
 
     fn on_event(
@@ -610,7 +608,7 @@ impl Session {
                 }
                 Taken::Yes
             }
-            Event::Resumed { resumed } => match loss_message(&resumed) {
+            Event::Resumed { resumed } => match message::loss_message(&resumed) {
                 Some(words) => self.send_update(state, &self.note(&words)),
                 None => Taken::Yes,
             },
@@ -652,9 +650,9 @@ impl Session {
         let method = match asked.kind {
             InterruptKind::Permission => "session/request_permission",
             _ => {
-                let mode = text_of(&asked.request, "mode").unwrap_or_else(|| "form".to_owned());
+                let mode = message::text_of(&asked.request, "mode").unwrap_or_else(|| "form".to_owned());
                 if !self.peer.asks(&mode) {
-                    let question = text_of(&asked.request, "message").unwrap_or_default();
+                    let question = message::text_of(&asked.request, "message").unwrap_or_default();
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
@@ -662,14 +660,16 @@ impl Session {
                     return self.send_text_in(state, &words);
                 }
                 // The agent reports when the user is done at the URL, long after the answer.
-                state.urls.extend(text_of(&asked.request, "elicitationId"));
+                state
+                    .urls
+                    .extend(message::text_of(&asked.request, "elicitationId"));
                 "elicitation/create"
             }
         };
         let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
         state.questions.insert(asked.id.clone(), request);
         let params = message::with_session(&asked.request, &self.name);
-        let line = message::request(request, method, params.get());
+        let line = message::request(request, method, &params);
         match state.holds_after_cancel {
             // It must not wait unseen for the editor's next prompt.
             true => taken(self.peer.outbox.try_push(&[&line])),
@@ -680,7 +680,7 @@ impl Session {
     /// Passes on that the user is done at a URL, if this editor was asked to open it.
     fn elicitation_completed(&self, params: &str) {
         let mut state = self.lock();
-        let id = member(params, "elicitationId").and_then(|id| id.read().ok());
+        let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
         if id.is_some_and(|id: String| state.urls.remove(&id)) {
             // A client that is too slow for it is dropped by the next event.
             let _taken = self.send(&mut state, message::notification("elicitation/complete", params));
@@ -772,142 +772,10 @@ pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> 
     blocks.map(|block| message::chunk("user_message_chunk", block.get()))
 }
 
-/// The `sessionUpdate` of an update.
-pub(super) fn kind_of(update: &str) -> String {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Update {
-        session_update: String,
-    }
-    serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
-}
-
-/// An update with another value of this member, and every other member as it came.
-fn with_member(update: &str, name: &str, value: &RawJson) -> String {
-    let Ok(mut members) = serde_json::from_str::<message::Members>(update) else {
-        return update.to_owned();
-    };
-    members.insert(name.to_owned(), value.clone());
-    RawJson::from_value(&members).map_or_else(|_| update.to_owned(), |update| update.get().to_owned())
-}
-
-/// A member of an object, raw.
-fn member(object: &str, name: &str) -> Option<RawJson> {
-    let members: message::Members = serde_json::from_str(object).ok()?;
-    members.get(name).cloned()
-}
-
-fn text_of(object: &RawJson, name: &str) -> Option<String> {
-    member(object.get(), name)?.read().ok()
-}
-
 fn taken(pushed: Result<(), PushError>) -> Taken {
     match pushed {
         Ok(()) => Taken::Yes,
         Err(PushError::Full) => Taken::Full,
         Err(PushError::Closed) => Taken::Gone,
-    }
-}
-
-/// A message about what a reopening lost; none if it lost nothing.
-pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
-    let turns = match resumed.missing_turns {
-        0 => "some of the earlier turns".to_owned(),
-        1 => "1 earlier turn".to_owned(),
-        turns => format!("{turns} earlier turns"),
-    };
-    match resumed.fidelity {
-        Fidelity::Partial => Some(format!("The agent's session was reopened without {turns}.\n\n")),
-        Fidelity::Text => Some(
-            "The agent's session could not be reopened; the agent received the history of this conversation as text.\n\n"
-                .to_owned(),
-        ),
-        // A conversation that has no turns yet has lost none.
-        Fidelity::None if resumed.missing_turns > 0 => Some(format!(
-            "The agent's session could not be reopened; the agent began a new one without {turns}.\n\n"
-        )),
-        _ => None,
-    }
-}
-
-/// A session as a subscriber of its conversation.
-struct SessionSubscriber {
-    session: Weak<Session>,
-    bridge: Arc<Bridge>,
-    conversation: ConversationId,
-    number: u64,
-    /// Receives the snapshot. It is dropped with the subscriber, so that no caller waits for a snapshot that never comes.
-    snapshot: Option<oneshot::Sender<Snapshot>>,
-    /// Whether the editor does not read fast enough.
-    is_slow: bool,
-}
-
-impl Subscriber for SessionSubscriber {
-    fn take(&mut self, event: &Encoded) -> Taken {
-        let Some(session) = self.session.upgrade() else {
-            return Taken::Gone;
-        };
-        let taken = session.on_encoded(self.number, event, &mut self.snapshot);
-        self.is_slow = taken == Taken::Full;
-        taken
-    }
-
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
-        // Only subscribers to all conversations are sent their first events so.
-        Box::pin(async move { self.take(event) == Taken::Yes })
-    }
-
-    /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
-    /// editor continues after the newest event.
-    fn lagged(self: Box<Self>, _: String) {
-        let Some(session) = self.session.upgrade() else {
-            return;
-        };
-        if self.is_slow {
-            tracing::warn!("an editor reads too slowly, and is disconnected");
-            session.peer.outbox.abandon();
-            return;
-        }
-        session.updates_are_missing();
-        let newest = self.bridge.newest();
-        tokio::spawn(async move {
-            let again = session.subscribe(&self.bridge, self.conversation, None, Some(newest));
-            if let Err(error) = again.await {
-                tracing::warn!(%error, "an editor cannot follow its conversation any more");
-            }
-        });
-    }
-
-    fn has_profile(&self) -> bool {
-        true
-    }
-
-    fn suits(&self, request: &ClientRequest) -> Suits {
-        let session = self.session.upgrade();
-        session.map_or(Suits::No, |session| session.suits(request))
-    }
-
-    fn ask(&mut self, request: ClientRequest) {
-        if let Some(session) = self.session.upgrade() {
-            session.forward(request);
-        }
-    }
-
-    fn withdraw(&mut self, id: Option<&RawId>) {
-        if let Some(session) = self.session.upgrade() {
-            session.withdraw(id);
-        }
-    }
-
-    fn elicitation_completed(&mut self, params: &str) {
-        if let Some(session) = self.session.upgrade() {
-            session.elicitation_completed(params);
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        self.session.upgrade().is_none_or(|session| {
-            session.peer.outbox.is_closed() || session.lock().subscription != self.number
-        })
     }
 }

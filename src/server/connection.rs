@@ -42,7 +42,7 @@ pub trait Dialogue: Send {
     /// The client sends nothing more.
     fn input_ended(&mut self) {}
 
-    /// What is not answered yet.
+    /// The requests that are not answered yet.
     fn admitted(&mut self) -> &mut Admitted;
 }
 

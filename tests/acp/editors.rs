@@ -298,7 +298,7 @@ fn acpx() {
 
 #[test]
 fn clients_on_the_sdks() {
-    /// The longest line that the Python SDK reads unless it is told otherwise.
+    /// The longest line that the Python SDK reads by default.
     const LINE_BYTES: usize = 64 * 1024;
     let home = Home::new();
     let _daemon = home.start();

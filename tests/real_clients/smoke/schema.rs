@@ -111,7 +111,7 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
         editor.answer(&form, json!({"action": "accept", "content": {"turn": "1"}}));
     }
     editor.finish(rewind).result();
-    // What another client changes is told.
+    // Changes of another client are reported.
     lab.sessionctl(&["fork", "--in-place", "--at", "1", &session]);
     let fork = editor.on("session/fork", &session, lab).result()["sessionId"].clone();
     let mut again = self::editor(lab, "loopback", capabilities);

@@ -1,0 +1,93 @@
+//! A session as a subscriber of its conversation.
+
+use std::sync::{Arc, Weak};
+
+use bridge_protocol::ConversationId;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{Session, Snapshot};
+use crate::agent::message::RawId;
+use crate::bridge::{Bridge, ClientRequest, Encoded, Subscriber, Suits, Taken};
+
+/// Passes the events of a subscription on to its session.
+pub(super) struct SessionSubscriber {
+    pub(super) session: Weak<Session>,
+    pub(super) bridge: Arc<Bridge>,
+    pub(super) conversation: ConversationId,
+    pub(super) number: u64,
+    /// Receives the snapshot. It is dropped with the subscriber, so that no caller waits for a snapshot that never comes.
+    pub(super) snapshot: Option<oneshot::Sender<Snapshot>>,
+    /// Whether the editor does not read fast enough.
+    pub(super) is_slow: bool,
+}
+
+impl Subscriber for SessionSubscriber {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        let Some(session) = self.session.upgrade() else {
+            return Taken::Gone;
+        };
+        let taken = session.on_encoded(self.number, event, &mut self.snapshot);
+        self.is_slow = taken == Taken::Full;
+        taken
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        // Only subscribers to all conversations are sent their first events so.
+        Box::pin(async move { self.take(event) == Taken::Yes })
+    }
+
+    /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
+    /// editor continues after the newest event.
+    fn lagged(self: Box<Self>, _: String) {
+        let Some(session) = self.session.upgrade() else {
+            return;
+        };
+        if self.is_slow {
+            tracing::warn!("an editor reads too slowly, and is disconnected");
+            session.peer.outbox.abandon();
+            return;
+        }
+        session.updates_are_missing();
+        let newest = self.bridge.newest();
+        tokio::spawn(async move {
+            let again = session.subscribe(&self.bridge, self.conversation, None, Some(newest));
+            if let Err(error) = again.await {
+                tracing::warn!(%error, "an editor cannot follow its conversation any more");
+            }
+        });
+    }
+
+    fn has_profile(&self) -> bool {
+        true
+    }
+
+    fn suits(&self, request: &ClientRequest) -> Suits {
+        let session = self.session.upgrade();
+        session.map_or(Suits::No, |session| session.suits(request))
+    }
+
+    fn ask(&mut self, request: ClientRequest) {
+        if let Some(session) = self.session.upgrade() {
+            session.forward(request);
+        }
+    }
+
+    fn withdraw(&mut self, id: Option<&RawId>) {
+        if let Some(session) = self.session.upgrade() {
+            session.withdraw(id);
+        }
+    }
+
+    fn elicitation_completed(&mut self, params: &str) {
+        if let Some(session) = self.session.upgrade() {
+            session.elicitation_completed(params);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.session.upgrade().is_none_or(|session| {
+            session.peer.outbox.is_closed() || session.lock().subscription != self.number
+        })
+    }
+}
