@@ -11,7 +11,7 @@ objects! {
     AgentInfo {
         /// The agent's name in the configuration.
         name: AgentName,
-        /// The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `loopback` or `generic`.
+        /// The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `qwen`, `loopback` or `generic`.
         kind: String,
         /// The program and its arguments.
         command: Vec<String>,

@@ -50,7 +50,7 @@ export interface AgentInfo {
   default: boolean;
   /** Whether the program exists. */
   found: boolean;
-  /** The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `loopback` or `generic`. */
+  /** The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `qwen`, `loopback` or `generic`. */
   kind: string;
   /** The agent's name in the configuration. */
   name: AgentName;

@@ -38,7 +38,7 @@ class _AgentInfo(TypedDict):
     # Whether the program exists.
     found: bool
 
-    # The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `loopback` or `generic`.
+    # The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `qwen`, `loopback` or `generic`.
     kind: str
 
     # The agent's name in the configuration.

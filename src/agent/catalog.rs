@@ -9,13 +9,10 @@ use bridge_protocol::AgentName;
 use bridge_protocol::raw::RawJson;
 
 use super::client::ClientProfile;
+use super::kinds::{self, AgentKind};
 use super::policy::InterruptPolicy;
 use super::pool::{Launch, PoolKey};
-use super::profile::{AgentKind, Profile};
 use crate::transcript::shelf::Format;
-
-/// The name of the built-in agent.
-pub const LOOPBACK: &str = "loopback";
 
 /// One agent.
 #[derive(Clone, Debug)]
@@ -23,7 +20,7 @@ pub struct AgentEntry {
     /// The agent's name in the configuration.
     pub name: AgentName,
     /// The kind of agent.
-    pub kind: AgentKind,
+    pub kind: &'static AgentKind,
     /// How to start a process of it.
     pub launch: Launch,
     /// The folder of its transcripts. `None` if unknown, or if they are not files.
@@ -37,12 +34,6 @@ pub struct AgentEntry {
 }
 
 impl AgentEntry {
-    /// Returns the profile of the agent's kind.
-    #[must_use]
-    pub fn profile(&self) -> &'static Profile {
-        self.kind.profile()
-    }
-
     /// Returns the key under which its processes are pooled.
     #[must_use]
     pub fn pool_key(&self) -> PoolKey {
@@ -121,7 +112,7 @@ impl AgentEntry {
     pub fn listed_transcripts(&self) -> Option<(&Path, Format)> {
         Some((
             self.transcripts.as_deref()?,
-            self.transcript_format.or(self.profile().transcript_format)?,
+            self.transcript_format.or(self.kind.transcript_format)?,
         ))
     }
 
@@ -168,10 +159,10 @@ impl Catalog {
     #[must_use]
     pub fn replacement_for(&self, name: &AgentName, kind: &str) -> Option<&Arc<AgentEntry>> {
         let is_namesake = |entry: &AgentEntry| entry.name == *name;
-        let is_generic = kind == AgentKind::Generic.as_str();
+        let is_generic = kind == kinds::GENERIC.name;
         self.entries
             .iter()
-            .filter(|entry| entry.kind.as_str() == kind && (is_namesake(entry) || !is_generic))
+            .filter(|entry| entry.kind.name == kind && (is_namesake(entry) || !is_generic))
             // Among equal ones, the first.
             .min_by_key(|entry| (!entry.is_found(), !is_namesake(entry)))
     }
@@ -183,9 +174,9 @@ impl Catalog {
         if let Some(default) = &self.default {
             return default.clone();
         }
-        let installed = |entry: &&Arc<AgentEntry>| entry.kind != AgentKind::Loopback && entry.is_found();
+        let installed = |entry: &&Arc<AgentEntry>| *entry.kind != kinds::LOOPBACK && entry.is_found();
         let found = self.entries.iter().find(installed);
-        found.map_or_else(|| LOOPBACK.into(), |entry| entry.name.clone())
+        found.map_or_else(|| kinds::LOOPBACK.name.into(), |entry| entry.name.clone())
     }
 
     /// Returns the names of all agents, for messages.
@@ -231,7 +222,7 @@ mod tests {
     use crate::agent::session::InitializeRequest;
     use crate::agent::wire::WireOptions;
 
-    fn entry(name: &str, kind: AgentKind, is_found: bool) -> AgentEntry {
+    fn entry(name: &str, kind: &'static AgentKind, is_found: bool) -> AgentEntry {
         let command = AgentCommand {
             program: if is_found { "/bin/sh" } else { "/nowhere/sh" }.into(),
             args: Vec::new(),
@@ -256,27 +247,39 @@ mod tests {
 
     #[test]
     fn an_agent_is_replaced_by_one_of_its_kind_that_can_start_if_possible() {
-        use AgentKind::{Claude, Codex, Generic};
-        type Known<'a> = &'a [(&'a str, AgentKind, bool)];
+        use kinds::{CLAUDE, CODEX, GENERIC};
+        type Known<'a> = &'a [(&'a str, &'static AgentKind, bool)];
         let table: &[(Known<'_>, &str, Option<&str>)] = &[
-            (&[("b", Claude, true), ("a", Claude, true)], "claude", Some("a")),
-            (&[("a", Claude, false), ("b", Claude, true)], "claude", Some("b")),
-            (&[("b", Claude, false), ("a", Claude, false)], "claude", Some("a")),
-            (&[("b", Claude, false), ("c", Claude, false)], "claude", Some("b")),
-            (&[("c", Claude, true), ("b", Claude, true)], "claude", Some("c")),
-            (&[("a", Codex, true), ("b", Claude, true)], "claude", Some("b")),
-            (&[("a", Codex, true)], "claude", None),
+            (&[("b", &CLAUDE, true), ("a", &CLAUDE, true)], "claude", Some("a")),
             (
-                &[("a", Generic, false), ("b", Generic, true)],
+                &[("a", &CLAUDE, false), ("b", &CLAUDE, true)],
+                "claude",
+                Some("b"),
+            ),
+            (
+                &[("b", &CLAUDE, false), ("a", &CLAUDE, false)],
+                "claude",
+                Some("a"),
+            ),
+            (
+                &[("b", &CLAUDE, false), ("c", &CLAUDE, false)],
+                "claude",
+                Some("b"),
+            ),
+            (&[("c", &CLAUDE, true), ("b", &CLAUDE, true)], "claude", Some("c")),
+            (&[("a", &CODEX, true), ("b", &CLAUDE, true)], "claude", Some("b")),
+            (&[("a", &CODEX, true)], "claude", None),
+            (
+                &[("a", &GENERIC, false), ("b", &GENERIC, true)],
                 "generic",
                 Some("a"),
             ),
-            (&[("b", Generic, true)], "generic", None),
+            (&[("b", &GENERIC, true)], "generic", None),
         ];
         for (known, kind, expected) in table {
             let entries = known
                 .iter()
-                .map(|(name, kind, is_found)| entry(name, *kind, *is_found));
+                .map(|(name, kind, is_found)| entry(name, kind, *is_found));
             let catalog = Catalog::new(entries.collect(), Some("a".into()));
             let taken = catalog.replacement_for(&"a".into(), kind);
             assert_eq!(taken.map(|entry| entry.name.as_str()), *expected, "{known:?}");

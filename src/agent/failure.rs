@@ -17,7 +17,7 @@ mod tables;
 use jiff::{Timestamp, Zoned};
 use serde_json::Value;
 
-use crate::agent::profile::AgentKind;
+use crate::agent::kinds::AgentKind;
 
 pub use plain::plain;
 use signs::CodexRetry;
@@ -164,13 +164,13 @@ impl Verdict {
 
 /// Classifies a known failure: a JSON-RPC error, or a result for which [`failure_of_result`] is not `None`. `now` is
 /// the date for a reset given as a time of day, and the time zone for texts that name none.
-pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failure {
+pub fn classify(agent: &AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failure {
     let record = failure_record(evidence);
     let texts = texts_of(evidence, record);
     let joined = texts.join("\n").to_lowercase();
 
     let verdict = tables::by_agent_error_kind(evidence.data, &joined)
-        .or_else(|| tables::by_codex_server_gone(agent, evidence.code, evidence.data))
+        .or_else(|| tables::by_codex_server_gone(evidence.code, evidence.data))
         .or_else(|| tables::by_codex_error(codex_error_info(evidence), &joined))
         .or_else(|| record.and_then(|record| tables::by_failure_record(agent, record, &joined)))
         .or_else(|| evidence.code.and_then(tables::by_code))
@@ -184,7 +184,7 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
     let session_unknown = is_session_unknown(agent, evidence, &joined);
     let verdict = if session_unknown {
         Verdict::of(FailureKind::InvalidRequest)
-    } else if is_session_held(agent, evidence) {
+    } else if is_session_held(evidence) {
         Verdict {
             kind: FailureKind::InvalidRequest,
             retryable: true,
@@ -208,13 +208,13 @@ pub fn classify(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Failu
 /// Returns the failure in a turn that was answered with a result, or `None` if the turn ended normally. Neither the
 /// stop reason alone nor the model's prose counts: only a failure record in `_meta`, and for Codex, which reports
 /// most failures as `end_turn`, a thread that it declared broken.
-pub fn failure_of_result(agent: AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Option<Failure> {
+pub fn failure_of_result(agent: &AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Option<Failure> {
     let stop_reason = evidence.result?.get("stopReason").and_then(Value::as_str);
     if stop_reason == Some("cancelled") {
         return None;
     }
     let recorded = failure_record(evidence).is_some();
-    let broken = agent == AgentKind::Codex && evidence.signs.is_some_and(TurnSigns::thread_broke);
+    let broken = evidence.signs.is_some_and(TurnSigns::thread_broke);
     (recorded || broken).then(|| classify(agent, evidence, now))
 }
 
@@ -324,7 +324,7 @@ fn message_of(evidence: &Evidence<'_>, texts: &[&str], kind: FailureKind) -> Str
 }
 
 /// Whether the agent reports that it does not have the requested session.
-fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -> bool {
+fn is_session_unknown(agent: &AgentKind, evidence: &Evidence<'_>, joined: &str) -> bool {
     /// ACP's "Resource not found". Claude sends it for a session that it cannot load, never wrote, or whose own
     /// process died.
     const NOT_FOUND: i64 = -32002;
@@ -334,25 +334,15 @@ fn is_session_unknown(agent: AgentKind, evidence: &Evidence<'_>, joined: &str) -
     if evidence.code.is_none() {
         return false;
     }
-    match agent {
-        AgentKind::Claude | AgentKind::Loopback => joined.contains("requires a valid session id"),
-        AgentKind::Codex => {
-            // Codex reports "thread not found" for a session that it has just opened, if its file was moved.
-            joined.contains("no rollout found")
-                || joined.contains("thread not found")
-                // Opened but not yet written: the server below the adapter ended meanwhile.
-                || joined.contains("was lost when the codex app-server restarted")
-                || (joined.contains("session ") && joined.contains(" is archived"))
-        }
-        AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => joined.contains("session not found"),
-    }
+    let occur = |words: &&[&str]| words.iter().all(|word| joined.contains(word));
+    agent.unknown_session.iter().any(occur)
 }
 
 /// Whether the agent reports that another writer has the requested session, and opens it only after that one is done.
 /// Codex's app-server counts as a writer for up to a minute, or until it ends, after it was told to close the
 /// session.
-pub fn is_session_held(agent: AgentKind, evidence: &Evidence<'_>) -> bool {
-    if agent != AgentKind::Codex || evidence.code.is_none() {
+pub fn is_session_held(evidence: &Evidence<'_>) -> bool {
+    if evidence.code.is_none() {
         return false;
     }
     let reason = evidence.data.and_then(|data| data.get("reason"));

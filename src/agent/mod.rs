@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`catalog`] | names the configured agents |
-//! | [`profile`] | facts about each kind of agent |
+//! | [`kinds`] | what is known of each kind of agent, a file for each |
 //! | [`client`] | the client for which a process runs |
 //! | [`pool`] | shares processes between conversations |
 //! | [`process`] | starts and stops one process |
@@ -26,12 +26,12 @@ pub mod client;
 pub mod envelope;
 pub mod failure;
 pub mod inbox;
+pub mod kinds;
 pub mod loopback;
 pub mod message;
 pub mod policy;
 pub mod pool;
 pub mod process;
-pub mod profile;
 pub mod session;
 pub mod split;
 pub mod sweep;

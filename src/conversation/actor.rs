@@ -615,7 +615,7 @@ impl Actor {
             return;
         };
         // Codex gives a session back only when the process ends, which others still use.
-        let is_held = entry.profile().shares_process && session.lease.connection().attached() > 1;
+        let is_held = entry.kind.shares_process && session.lease.connection().attached() > 1;
         let is_its_own = session.lease.key().is_like(&entry.pool_key());
         if !is_its_own && !is_held && !self.agent_works_on() {
             self.input(Input::AgentRetired);

@@ -17,8 +17,8 @@ use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::client::ClientProfile;
+use crate::agent::kinds::ForkPointSupport;
 use crate::agent::message::CallError;
-use crate::agent::profile::ForkPointSupport;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
@@ -160,7 +160,7 @@ async fn branch_at(
         return cut(services, entry, request, place).await;
     }
     if place.point.is_none() {
-        let why = match entry.profile().fork_point {
+        let why = match entry.kind.fork_point {
             ForkPointSupport::None => "offers no fork at a place and its transcripts cannot be cut",
             _ => "branches at items that it has written down, and wrote down none of that turn",
         };

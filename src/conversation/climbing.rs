@@ -534,14 +534,14 @@ impl Climber {
         let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings, closed).await;
         let deadline = Instant::now() + RELEASE_LIMIT;
         if let Err(error) = &opened
-            && upstream::is_held(entry, error)
+            && upstream::is_held(error)
         {
             // The session may have been open there for another client.
             services.pool.retire_unused(&lease);
             leaving.extend(services.pool.leaving(&lease));
         }
         while let Err(error) = &opened
-            && upstream::is_held(entry, error)
+            && upstream::is_held(error)
             && an_end(&mut leaving, deadline).await
         {
             // It may have had the session: Codex gives none back before.

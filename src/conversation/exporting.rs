@@ -211,7 +211,7 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
     }
     let mut manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
         let entry = services.catalog.get(name);
-        entry.map_or("generic", |entry| entry.kind.as_str()).to_owned()
+        entry.map_or("generic", |entry| entry.kind.name).to_owned()
     });
     manifest.missing_values = missing_values;
     Ok(Gathered {

@@ -459,7 +459,7 @@ impl Registry {
     ) -> mpsc::Sender<Message> {
         let id = record.id;
         let entry = self.services.catalog.get(&record.agent);
-        let kind = entry.map_or(crate::agent::profile::AgentKind::Generic, |entry| entry.kind);
+        let kind = entry.map_or(&crate::agent::kinds::GENERIC, |entry| entry.kind);
         let rules = Rules {
             interrupts: entry.map(|entry| entry.interrupts).unwrap_or_default(),
             ..self.services.rules.clone()

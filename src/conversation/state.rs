@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::agent::failure::{Failure, TurnSigns};
+use crate::agent::kinds::AgentKind;
 use crate::agent::policy::InterruptPolicy;
-use crate::agent::profile::AgentKind;
 use crate::store::{ConversationRecord, Resting};
 
 use super::answer::{CallKey, Caller};
@@ -299,7 +299,7 @@ pub struct Model<R> {
     /// What is durable.
     pub record: ConversationRecord,
     /// The kind of its agent.
-    pub kind: AgentKind,
+    pub kind: &'static AgentKind,
     /// Limits and deadlines.
     pub rules: Rules,
     /// The session.
@@ -337,7 +337,7 @@ pub struct Model<R> {
 impl<R> Model<R> {
     /// A conversation as its record has it: nothing open, nothing running.
     #[must_use]
-    pub fn new(record: ConversationRecord, kind: AgentKind, rules: Rules) -> Self {
+    pub fn new(record: ConversationRecord, kind: &'static AgentKind, rules: Rules) -> Self {
         let now = record.updated_at;
         Self {
             writer: Writer::new(record.clone()),

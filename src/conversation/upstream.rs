@@ -19,9 +19,9 @@ use tokio::time::timeout;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
+use crate::agent::kinds::ModelSetting;
 use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
 use crate::agent::pool::Lease;
-use crate::agent::profile::ModelSetting;
 use crate::agent::session::{AgentCalls, SessionOptions};
 use crate::agent::wire::{Attachment, Handle};
 
@@ -179,7 +179,7 @@ pub(super) async fn open(
             lease.agent(),
             Handle::new(id.as_str()),
             None,
-            entry.profile().close_answers_early,
+            entry.kind.close_answers_early,
         )),
     };
     let mut giving_up = GiveUpGuard {
@@ -238,7 +238,7 @@ async fn open_in(
     let mut options = session_options(entry, cwd, settings);
     if let Opening::Fork(_, Some(point)) = opening {
         // The standard has no field for it, and who does not know this one takes all along.
-        let meta = entry.profile().fork_point_meta(point);
+        let meta = entry.kind.fork_point_meta(point);
         options
             .meta
             .extend(meta.ok_or_else(|| CallError::Unsupported(MethodName::known(method::SESSION_FORK)))?);
@@ -286,7 +286,7 @@ async fn open_in(
         inbox: receiver,
         early,
         prompt: None,
-        close_answers_early: entry.profile().close_answers_early,
+        close_answers_early: entry.kind.close_answers_early,
         tally: Tally::of(matches!(opening, Opening::New { .. }).then_some(0)),
         deadline,
         copy: None,
@@ -365,7 +365,7 @@ pub async fn configure(
             .and_then(Value::as_str);
         if current != Some(model.as_str()) {
             let by_option = option.and_then(|option| option.get("id")).and_then(Value::as_str);
-            let result = match (by_option, entry.profile().model_setting) {
+            let result = match (by_option, entry.kind.model_setting) {
                 (Some(id), _) => {
                     let value = RawJson::from(Value::from(model.as_str()));
                     calls.set_config_option(handle, id, value.as_raw()).await
@@ -421,7 +421,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             };
             let message = format!("the agent {} {did}: {}", entry.name, failure.message);
             let upstream = upstream_json(agent);
-            if is_held(entry, error) {
+            if is_held(error) {
                 return ConversationError::Passing {
                     message: format!(
                         "the agent {} does not open the session while another program, or one of its own processes that has \
@@ -479,12 +479,12 @@ fn wants_sign_in(entry: &AgentEntry, error: &CallError) -> bool {
 }
 
 /// Whether the agent reports that another process writes to the session.
-pub(super) fn is_held(entry: &AgentEntry, error: &OpenError) -> bool {
+pub(super) fn is_held(error: &OpenError) -> bool {
     let OpenError::Call(CallError::Agent(error)) = error else {
         return false;
     };
     let data = data_of(error);
-    failure::is_session_held(entry.kind, &evidence_of(error, data.as_ref()))
+    failure::is_session_held(&evidence_of(error, data.as_ref()))
 }
 
 fn data_of(error: &AgentError) -> Option<Value> {
@@ -546,7 +546,12 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
             .flatten()
             .map(PathBuf::from)
             .collect(),
-        meta: entry.profile().session_meta(settings.system_prompt.as_deref()),
+        meta: (entry.kind.session_meta)(
+            settings
+                .system_prompt
+                .as_deref()
+                .filter(|prompt| !prompt.is_empty()),
+        ),
         client_params: entry.session_params.clone().map(RawJson::into_raw),
     }
 }

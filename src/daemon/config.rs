@@ -15,12 +15,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::agent::catalog::{AgentEntry, Catalog, LOOPBACK, find_program};
+use crate::agent::catalog::{AgentEntry, Catalog, find_program};
+use crate::agent::kinds::{self, AgentKind};
 use crate::agent::loopback;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::Launch;
 use crate::agent::process::AgentCommand;
-use crate::agent::profile::AgentKind;
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
 use crate::conversation::keeping::KeepRules;
@@ -364,8 +364,8 @@ impl Config {
         let path = (around.variable)("PATH");
         let mut first_found = None;
         let mut absent = Vec::new();
-        for kind in AgentKind::ALL {
-            let name = AgentName::new(kind.as_str());
+        for kind in kinds::ALL {
+            let name = AgentName::new(kind.name);
             if entries.iter().any(|entry| entry.name == name) {
                 continue;
             }
@@ -377,8 +377,11 @@ impl Config {
                 entries.push(entry);
             }
         }
-        if !entries.iter().any(|entry| entry.name.as_str() == LOOPBACK) {
-            entries.push(self.loopback(&AgentName::new(LOOPBACK), BTreeMap::new(), around));
+        if !entries
+            .iter()
+            .any(|entry| entry.name.as_str() == kinds::LOOPBACK.name)
+        {
+            entries.push(self.loopback(&AgentName::new(kinds::LOOPBACK.name), BTreeMap::new(), around));
         }
         let default = match &self.default_agent {
             Some(name) => {
@@ -420,18 +423,22 @@ impl Config {
             )
         };
         let kind = match &agent.kind {
-            Some(kind) => kind
-                .parse()
-                .map_err(|error: crate::agent::profile::UnknownKind| problem("kind", error.to_string()))?,
+            Some(kind) => kinds::named(kind).map_err(|error| problem("kind", error.to_string()))?,
             // An agent named like a kind has that kind.
-            None => name.parse().unwrap_or(AgentKind::Generic),
+            None => kinds::named(name).unwrap_or(&kinds::GENERIC),
         };
-        if agent.transcript_format.is_some() && kind.profile().transcript_format.is_some() {
+        let own = kind.transcript_format.map(Format::name);
+        if own.is_some()
+            && agent
+                .transcript_format
+                .as_deref()
+                .is_some_and(|format| Some(format) != own)
+        {
             let text = format!("transcript_format is fixed for the kind \"{kind}\"; remove it");
             return Err(problem("transcript_format", text));
         }
         let agent_name = AgentName::new(name);
-        if kind == AgentKind::Loopback && agent.command.is_none() {
+        if *kind == kinds::LOOPBACK && agent.command.is_none() {
             if agent.args.is_some() || agent.transcripts.is_some() {
                 let text = "it takes no args and no transcripts, because it uses the daemon's data folder";
                 let member = if agent.args.is_some() {
@@ -447,9 +454,8 @@ impl Config {
                 ..self.loopback(&agent_name, agent.env, around)
             });
         }
-        let profile = kind.profile();
         let program = match agent.command.as_deref().map(str::trim) {
-            Some("") | None => profile.programs.first().map(PathBuf::from).ok_or_else(|| {
+            Some("") | None => kind.programs.first().map(PathBuf::from).ok_or_else(|| {
                 let text = "no command; set command = \"…\" to the program that speaks ACP";
                 problem("command", text.to_owned())
             })?,
@@ -463,8 +469,7 @@ impl Config {
             return Err(problem("command", text));
         }
         let arguments = agent.args.unwrap_or_else(|| {
-            profile
-                .arguments
+            kind.arguments
                 .iter()
                 .map(|argument| (*argument).to_owned())
                 .collect()
@@ -501,7 +506,7 @@ impl Config {
             program,
             args: arguments.into_iter().map(OsString::from).collect(),
             env: agent.env,
-            env_remove: profile.env_remove.iter().map(|name| (*name).to_owned()).collect(),
+            env_remove: kind.env_remove.iter().map(|name| (*name).to_owned()).collect(),
             working_dir: None,
         };
         Ok(AgentEntry {
@@ -516,8 +521,13 @@ impl Config {
     }
 
     /// Returns an agent that is not configured, if its usual program is on `PATH`.
-    fn found(&self, kind: AgentKind, path: Option<&OsStr>, around: &Surroundings<'_>) -> Option<AgentEntry> {
-        let programs = kind.profile().programs.iter();
+    fn found(
+        &self,
+        kind: &'static AgentKind,
+        path: Option<&OsStr>,
+        around: &Surroundings<'_>,
+    ) -> Option<AgentEntry> {
+        let programs = kind.programs.iter();
         let program = programs
             .map(Path::new)
             .find_map(|program| find_program(program, path))?;
@@ -526,25 +536,24 @@ impl Config {
 
     /// Returns an agent that is neither configured nor installed, if its folder with transcripts exists and can be
     /// read without it. Its program is looked for again whenever it is needed.
-    fn absent(&self, kind: AgentKind, around: &Surroundings<'_>) -> Option<AgentEntry> {
-        let program = kind.profile().programs.first()?;
+    fn absent(&self, kind: &'static AgentKind, around: &Surroundings<'_>) -> Option<AgentEntry> {
+        let program = kind.programs.first()?;
         let entry = self.usual(kind, PathBuf::from(program), around);
         let is_there = entry.listed_transcripts()?.0.is_dir();
         is_there.then_some(entry)
     }
 
     /// Returns an agent of this kind with the default settings.
-    fn usual(&self, kind: AgentKind, program: PathBuf, around: &Surroundings<'_>) -> AgentEntry {
-        let profile = kind.profile();
+    fn usual(&self, kind: &'static AgentKind, program: PathBuf, around: &Surroundings<'_>) -> AgentEntry {
         let command = AgentCommand {
             program,
-            args: profile.arguments.iter().map(OsString::from).collect(),
+            args: kind.arguments.iter().map(OsString::from).collect(),
             env: BTreeMap::new(),
-            env_remove: profile.env_remove.iter().map(|name| (*name).to_owned()).collect(),
+            env_remove: kind.env_remove.iter().map(|name| (*name).to_owned()).collect(),
             working_dir: None,
         };
         AgentEntry {
-            name: AgentName::new(kind.as_str()),
+            name: AgentName::new(kind.name),
             kind,
             launch: self.launch(command),
             transcripts: default_transcripts(kind, &BTreeMap::new(), around),
@@ -568,10 +577,10 @@ impl Config {
             env_remove: Vec::new(),
             working_dir: None,
         };
-        let transcripts = default_transcripts(AgentKind::Loopback, &BTreeMap::new(), around);
+        let transcripts = default_transcripts(&kinds::LOOPBACK, &BTreeMap::new(), around);
         AgentEntry {
             name: name.clone(),
-            kind: AgentKind::Loopback,
+            kind: &kinds::LOOPBACK,
             launch: self.launch(command),
             transcripts,
             transcript_format: None,
@@ -601,7 +610,7 @@ impl Config {
 }
 
 fn default_transcripts(
-    kind: AgentKind,
+    kind: &'static AgentKind,
     env: &BTreeMap<String, String>,
     around: &Surroundings<'_>,
 ) -> Option<PathBuf> {
@@ -611,8 +620,7 @@ fn default_transcripts(
             .or_else(|| (around.variable)(name).map(PathBuf::from))
     };
     let home = env.get("HOME").map(PathBuf::from);
-    kind.profile()
-        .transcript_root(variable, home.as_deref().or(around.home), around.data)
+    kind.transcript_root(variable, home.as_deref().or(around.home), around.data)
 }
 
 /// Expands a leading `~/` to the home folder.

@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 
 use super::{Question, quirks};
 use crate::agent::catalog::{AgentEntry, find_program};
+use crate::agent::kinds;
 use crate::agent::pool::Lease;
-use crate::agent::profile::AgentKind;
 use crate::agent::session::{Capabilities, Initialized};
 use crate::conversation::climbing::acquire;
 use crate::conversation::error::ConversationError;
@@ -39,9 +39,9 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
     let mut found = stream::iter(checks).buffered(STARTS_AT_A_TIME).concat().await;
     let on_callers_path = found_on_callers_path(services, question);
     // A known agent that is missing already says how to install it.
-    if on_callers_path.is_empty() && entries.iter().all(|entry| entry.kind == AgentKind::Loopback) {
+    if on_callers_path.is_empty() && entries.iter().all(|entry| *entry.kind == kinds::LOOPBACK) {
         let what = "the daemon found no coding agent, only the built-in one, which echoes prompts";
-        let install = AgentKind::Claude.install_command().unwrap_or_default();
+        let install = kinds::CLAUDE.install_command().unwrap_or_default();
         found.push(
             Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).next(with_restart(&install)),
         );
@@ -77,7 +77,7 @@ fn of(entry: &AgentEntry, kind: DiagnosticKind, severity: Severity, what: impl I
     match kind {
         DiagnosticKind::Agent => found
             .fact("command", entry.command_line())
-            .fact("agentKind", entry.kind.as_str()),
+            .fact("agentKind", entry.kind.name),
         _ => found,
     }
 }
@@ -128,7 +128,7 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
 
 fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
     let (kind, next) = match error {
-        ConversationError::AuthRequired(_) => (DiagnosticKind::SignIn, sign_in(entry.kind)),
+        ConversationError::AuthRequired(_) => (DiagnosticKind::SignIn, entry.kind.sign_in.to_owned()),
         _ => (
             DiagnosticKind::Agent,
             format!(
@@ -165,13 +165,10 @@ async fn running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let declared = quirks::Declared {
         name: name.as_deref(),
         version,
-        reads_transcripts: entry
-            .transcript_format
-            .or(entry.profile().transcript_format)
-            .is_some(),
+        reads_transcripts: entry.transcript_format.or(entry.kind.transcript_format).is_some(),
         capabilities: &initialized.capabilities,
     };
-    found.extend(quirks::of(entry.profile(), &declared).into_iter().map(|quirk| {
+    found.extend(quirks::of(entry.kind, &declared).into_iter().map(|quirk| {
         let found = of(entry, DiagnosticKind::Quirk, quirk.severity, quirk.what);
         match quirk.next {
             Some(next) => found.next(next),
@@ -207,7 +204,7 @@ fn offers(capabilities: &Capabilities) -> Vec<&'static str> {
 async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
     if !lease.initialized().capabilities.auth_status {
         let what = "it does not report whether you are signed in; the first prompt shows it";
-        let is_quiet = entry.kind == AgentKind::Loopback;
+        let is_quiet = *entry.kind == kinds::LOOPBACK;
         return (!is_quiet).then(|| of(entry, DiagnosticKind::SignIn, Severity::Note, what));
     }
     // If this times out, the agent counts as not reporting.
@@ -230,7 +227,7 @@ fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
     let found = match text("kind") {
         Some("none") => {
             let what = format!("not signed in, as last reported: {label}");
-            of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(sign_in(entry.kind))
+            of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(entry.kind.sign_in.to_owned())
         }
         Some(_) => of(
             entry,
@@ -246,21 +243,6 @@ fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
         ),
     };
     found.fact("authStatus", status)
-}
-
-/// Returns how to sign in. With a token in its environment, Claude reports `none` although it is signed in.
-fn sign_in(kind: AgentKind) -> String {
-    match kind {
-        AgentKind::Claude => {
-            "run claude in a terminal and sign in there with /login; with CLAUDE_CODE_OAUTH_TOKEN in the daemon's environment it \
-             works all the same"
-        }
-        AgentKind::Codex => "run codex login in a terminal",
-        AgentKind::Gemini => "run gemini in a terminal and sign in there",
-        AgentKind::Opencode => "run opencode auth login in a terminal",
-        AgentKind::Loopback | AgentKind::Generic => "sign in with the agent's own program",
-    }
-    .to_owned()
 }
 
 /// The command that installs an agent, where the daemon that runs does not look for it.
@@ -281,16 +263,16 @@ fn found_on_callers_path(services: &Services, question: &Question) -> Vec<Diagno
     let Some(path) = question.path.as_deref().map(OsStr::new) else {
         return Vec::new();
     };
-    let is_known = |kind: AgentKind| services.catalog.entries().iter().any(|entry| entry.kind == kind);
-    let unknown = AgentKind::ALL.into_iter().filter(|kind| !is_known(*kind));
+    let is_known = |kind| services.catalog.entries().iter().any(|entry| entry.kind == kind);
+    let unknown = kinds::ALL.iter().copied().filter(|kind| !is_known(*kind));
     let found = unknown.filter_map(|kind| {
-        let programs = kind.profile().programs.iter();
+        let programs = kind.programs.iter();
         let place: PathBuf = programs
             .filter_map(|program| find_program(Path::new(program), Some(path)))
             .next()?;
         let what = format!("the daemon did not find its program {}", place.display());
-        let found = Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).about(kind.as_str());
-        Some(found.next(path_hint(&place, kind.as_str())))
+        let found = Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).about(kind.name);
+        Some(found.next(path_hint(&place, kind.name)))
     });
     found.collect()
 }
@@ -310,7 +292,7 @@ pub(super) fn all_transcripts(services: &Services) -> Vec<Diagnostic> {
 fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
     let (root, format) = entry.listed_transcripts()?;
     // The daemon's own folder.
-    if entry.kind == AgentKind::Loopback {
+    if *entry.kind == kinds::LOOPBACK {
         return None;
     }
     let of = |severity, what: String| of(entry, DiagnosticKind::Transcripts, severity, what);

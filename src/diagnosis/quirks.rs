@@ -2,7 +2,7 @@
 
 use bridge_protocol::diagnosis::Severity;
 
-use crate::agent::profile::{AgentKind, MEASURED_VERSIONS, Profile};
+use crate::agent::kinds::{AgentKind, Package};
 use crate::agent::session::Capabilities;
 
 /// What an agent declares about itself.
@@ -31,10 +31,10 @@ fn quirk(severity: Severity, what: impl Into<String>) -> Quirk {
 }
 
 /// Returns the known quirks of an agent.
-pub(super) fn of(profile: &Profile, declared: &Declared<'_>) -> Vec<Quirk> {
+pub(super) fn of(kind: &AgentKind, declared: &Declared<'_>) -> Vec<Quirk> {
     let capabilities = declared.capabilities;
     let mut found = Vec::new();
-    found.extend(version(profile.kind, declared));
+    found.extend(kind.package.and_then(|package| version(package, declared)));
     if !capabilities.resume && !capabilities.load_session {
         let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
         found.push(quirk(Severity::Note, what));
@@ -46,49 +46,32 @@ pub(super) fn of(profile: &Profile, declared: &Declared<'_>) -> Vec<Quirk> {
         };
         found.push(quirk(Severity::Note, what));
     }
-    match profile.kind {
-        AgentKind::Claude => found.push(quirk(
-            Severity::Note,
-            "do not continue one session in two programs at once: what one of them writes is lost",
-        )),
-        AgentKind::Codex => found.push(quirk(
-            Severity::Note,
-            "it refuses a session that another program has open; close it there, or fork",
-        )),
-        AgentKind::Gemini | AgentKind::Opencode | AgentKind::Loopback | AgentKind::Generic => {}
-    }
+    found.extend(kind.caution.map(|caution| quirk(Severity::Note, caution)));
     found
 }
 
-/// Checks whether it is the program and version on which the profile's facts were measured.
-fn version(kind: AgentKind, declared: &Declared<'_>) -> Option<Quirk> {
-    let package = kind.package()?;
-    let (_, measured) = MEASURED_VERSIONS.iter().find(|(name, _)| *name == package)?;
+/// Checks whether it is the program and version on which the facts about its kind were measured.
+fn version(package: Package, declared: &Declared<'_>) -> Option<Quirk> {
     let version = declared.version?;
-    let is_adapter = matches!(kind, AgentKind::Claude | AgentKind::Codex);
-    if is_adapter && declared.name.is_some_and(|name| name != package) {
-        let what = "it is another adapter than the tested one";
-        return Some(Quirk {
-            next: Some(format!(
-                "in case of problems, try npm install -g {package}@{measured}"
-            )),
-            ..quirk(Severity::Note, what)
-        });
-    }
-    (version != *measured).then(|| Quirk {
+    let Package { name, measured, .. } = package;
+    let is_other = package.names_itself && declared.name.is_some_and(|declared| declared != name);
+    let what = match is_other {
+        true => "it is another adapter than the tested one".to_owned(),
+        false if version != measured => format!("tested with version {measured}, this is {version}"),
+        false => return None,
+    };
+    Some(Quirk {
         next: Some(format!(
-            "in case of problems, try npm install -g {package}@{measured}"
+            "in case of problems, try npm install -g {name}@{measured}"
         )),
-        ..quirk(
-            Severity::Note,
-            format!("tested with version {measured}, this is {version}"),
-        )
+        ..quirk(Severity::Note, what)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::kinds::{CLAUDE, GEMINI, GENERIC, LOOPBACK};
 
     const ALL: Capabilities = Capabilities {
         load_session: true,
@@ -108,7 +91,7 @@ mod tests {
     };
 
     fn words(
-        kind: AgentKind,
+        kind: &AgentKind,
         name: &str,
         version: &str,
         capabilities: Capabilities,
@@ -116,10 +99,10 @@ mod tests {
         let declared = Declared {
             name: Some(name),
             version: Some(version),
-            reads_transcripts: kind.profile().transcript_format.is_some(),
+            reads_transcripts: kind.transcript_format.is_some(),
             capabilities: &capabilities,
         };
-        let quirks = of(kind.profile(), &declared);
+        let quirks = of(kind, &declared);
         quirks
             .into_iter()
             .map(|quirk| (quirk.severity, quirk.what))
@@ -127,41 +110,31 @@ mod tests {
     }
 
     #[test]
-    fn each_measured_package_is_that_of_an_agent() {
-        let packages: Vec<_> = AgentKind::ALL
-            .into_iter()
-            .filter_map(AgentKind::package)
-            .collect();
-        let measured: Vec<_> = MEASURED_VERSIONS.iter().map(|(package, _)| *package).collect();
-        assert_eq!(packages, measured);
-    }
-
-    #[test]
     fn only_another_than_the_measured_version_is_reported() {
-        let (claude, measured) = MEASURED_VERSIONS[0];
-        assert_eq!(words(AgentKind::Claude, claude, measured, ALL).len(), 1);
-        let newer = words(AgentKind::Claude, claude, "999.0.0", ALL);
+        let claude = CLAUDE.package.unwrap();
+        assert_eq!(words(&CLAUDE, claude.name, claude.measured, ALL).len(), 1);
+        let newer = words(&CLAUDE, claude.name, "999.0.0", ALL);
         assert!(newer[0].1.ends_with("this is 999.0.0"), "{newer:?}");
-        let other = words(AgentKind::Claude, "an-older-adapter", measured, ALL);
+        let other = words(&CLAUDE, "an-older-adapter", claude.measured, ALL);
         assert!(other[0].1.contains("another adapter"), "{other:?}");
         // Agents that speak the protocol themselves may have any name.
-        let (_, measured) = MEASURED_VERSIONS[2];
-        assert_eq!(words(AgentKind::Gemini, "gemini-cli", measured, ALL).len(), 1);
+        let measured = GEMINI.package.unwrap().measured;
+        assert_eq!(words(&GEMINI, "gemini-cli", measured, ALL).len(), 1);
     }
 
     #[test]
     fn missing_capabilities_are_reported() {
         let none = Capabilities::default();
-        let lacking = words(AgentKind::Generic, "x", "1", none);
+        let lacking = words(&GENERIC, "x", "1", none);
         assert_eq!(lacking.len(), 2);
         let load = Capabilities {
             load_session: true,
             fork: true,
             ..none
         };
-        let forks = words(AgentKind::Generic, "x", "1", load);
+        let forks = words(&GENERIC, "x", "1", load);
         assert_eq!(forks.len(), 1);
         assert!(!lacking.contains(&forks[0]), "{forks:?}");
-        assert_eq!(words(AgentKind::Loopback, "loopback", "1", ALL), []);
+        assert_eq!(words(&LOOPBACK, "loopback", "1", ALL), []);
     }
 }

@@ -8,13 +8,9 @@ use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use serde_json::Value;
 
 use super::{count, size};
-use crate::agent::profile::AgentKind;
+use crate::agent::kinds::Retention;
 use crate::conversation::keeping::KeepRules;
 use crate::conversation::services::{Services, chain_text};
-
-/// After how many days Claude Code deletes unmodified transcripts, unless `cleanupPeriodDays` is set. Found in the
-/// code of version 2.1.316, as was the minimum of 1.
-const CLAUDE_DAYS: u64 = 30;
 
 /// At this share of its limit, in percent, the archive is about to delete its oldest copies.
 const NEARLY_FULL_PERCENT: u128 = 90;
@@ -26,16 +22,14 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = entries
         .filter_map(|entry| {
             let (folder, _) = entry.listed_transcripts()?;
-            let vendor = match entry.kind {
-                AgentKind::Claude => claude_days(Path::new(CLAUDE_MANAGED), folder),
-                AgentKind::Codex => {
-                    let what = "it is not known to delete transcripts; it compresses unused ones";
-                    let found = Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what);
-                    return Some(found.about(entry.name.as_str()));
+            let found = match entry.kind.retention {
+                Retention::Unknown => return None,
+                Retention::Kept(what) => Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what),
+                Retention::DeletedAfter { days, managed } => {
+                    diagnose_vendor(vendor(days, Path::new(managed), folder), rules)
                 }
-                _ => return None,
             };
-            Some(diagnose_vendor(vendor, rules).about(entry.name.as_str()))
+            Some(found.about(entry.name.as_str()))
         })
         .collect();
     found.push(match services.keeper.archive.total() {
@@ -57,16 +51,9 @@ struct Vendor {
     source: Option<PathBuf>,
 }
 
-/// The folder of an organization's settings, which override the user's. Found in the code of version 2.1.316.
-const CLAUDE_MANAGED: &str = if cfg!(target_os = "macos") {
-    "/Library/Application Support/ClaudeCode"
-} else {
-    "/etc/claude-code"
-};
-
 /// Reads the agent's settings, or returns why they are unknown. An organization's settings in files override the
 /// user's. Settings of projects and from a server are not read.
-fn claude_days(managed: &Path, folder: &Path) -> Result<Vendor, String> {
+fn vendor(usual_days: u64, managed: &Path, folder: &Path) -> Result<Vendor, String> {
     // The last of these wins.
     let parts = managed.join("managed-settings.d");
     let mut files = match fs::read_dir(&parts) {
@@ -90,7 +77,7 @@ fn claude_days(managed: &Path, folder: &Path) -> Result<Vendor, String> {
         }
     }
     Ok(Vendor {
-        days: CLAUDE_DAYS,
+        days: usual_days,
         source: None,
     })
 }
@@ -192,7 +179,7 @@ mod tests {
     #[test]
     fn the_vendors_days_come_from_its_settings() {
         let folder = tempfile::tempdir().unwrap();
-        let days = || claude_days(&folder.path().join("managed"), folder.path()).map(|vendor| vendor.days);
+        let days = || vendor(30, &folder.path().join("managed"), folder.path()).map(|found| found.days);
         assert_eq!(days(), Ok(30));
         let table = [
             ("{}", Some(30)),
@@ -221,13 +208,13 @@ mod tests {
             (managed.join("managed-settings.d/10-early.json"), 5, 3),
             (managed.join("managed-settings.d/30-not-read.json.old"), 1, 3),
         ];
-        let days_of_vendor = || claude_days(&managed, &own).map(|vendor| vendor.days);
+        let days_of_vendor = || vendor(30, &managed, &own).map(|found| found.days);
         for (path, days, expected) in steps {
             fs::write(&path, format!(r#"{{"cleanupPeriodDays":{days}}}"#)).unwrap();
             assert_eq!(days_of_vendor(), Ok(expected), "{}", path.display());
         }
         let late = managed.join("managed-settings.d/20-late.json");
-        assert_eq!(claude_days(&managed, &own).unwrap().source, Some(late));
+        assert_eq!(vendor(30, &managed, &own).unwrap().source, Some(late));
         fs::write(managed.join("managed-settings.json"), "{").unwrap();
         assert_eq!(days_of_vendor(), Ok(3), "another file overrides the broken one");
         fs::remove_dir_all(managed.join("managed-settings.d")).unwrap();

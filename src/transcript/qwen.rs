@@ -20,12 +20,16 @@ use super::TranscriptError;
 use super::fields::Fields;
 use super::lines::line_text;
 use super::locate::{folder_character, in_projects};
+use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};
 pub(super) use book::Book as QwenBook;
 pub use book::OpenQwen;
 pub(super) use dialect::Qwen;
 use message::prompt_text;
 use record::Kind;
+
+/// The format of these transcripts.
+pub const FORMAT: Format = Format::Qwen;
 
 /// The folder of a project in which its transcripts are. Archived ones are in a folder below it and are not looked for.
 const CHATS: &str = "chats";

@@ -25,7 +25,6 @@ type Bridge = crate::bridge_of::Bridge<QwenLab>;
 
 impl Lab for QwenLab {
     const AGENT: &'static str = "qwen";
-    const FORMAT: Option<&'static str> = Some("qwen");
 
     fn command(&self) -> (PathBuf, Vec<PathBuf>) {
         QwenLab::command(self)

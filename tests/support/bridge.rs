@@ -48,9 +48,6 @@ pub(crate) trait Lab {
     /// The agent's name in the configuration, which also tells its kind.
     const AGENT: &'static str;
 
-    /// The format of its transcripts, where the kind does not tell it.
-    const FORMAT: Option<&'static str> = None;
-
     /// Program and arguments of the adapter.
     fn command(&self) -> (PathBuf, Vec<PathBuf>);
 
@@ -123,7 +120,6 @@ impl<L: Lab> Bridge<L> {
             args: arguments,
             env: lab.environment(),
             transcripts: lab.transcript_root(),
-            format: L::FORMAT,
             keeps: true,
         };
         change(&mut entry);

@@ -11,8 +11,6 @@ pub(crate) struct AgentEntry {
     pub(crate) args: Vec<PathBuf>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) transcripts: PathBuf,
-    /// The format of the transcripts, if its kind does not say it.
-    pub(crate) format: Option<&'static str>,
     /// Whether the daemon keeps copies of the transcripts.
     pub(crate) keeps: bool,
 }
@@ -27,16 +25,12 @@ impl AgentEntry {
             .iter()
             .map(|(name, value)| format!("{} = {}", quoted(&json!(name)), quoted(&json!(value))))
             .collect();
-        let format = self
-            .format
-            .map(|format| format!("transcript_format = \"{format}\"\n"));
         format!(
-            "[agents.{}]\ncommand = {}\nargs = [{}]\ntranscripts = {}\n{}env = {{ {} }}\n[keep]\nenabled = {}\n",
+            "[agents.{}]\ncommand = {}\nargs = [{}]\ntranscripts = {}\nenv = {{ {} }}\n[keep]\nenabled = {}\n",
             self.name,
             quoted(&json!(self.command)),
             args.join(", "),
             quoted(&json!(self.transcripts)),
-            format.unwrap_or_default(),
             env.join(", "),
             self.keeps
         )

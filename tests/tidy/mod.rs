@@ -71,7 +71,7 @@ const PURE: [&str; 33] = [
     "src/transcript/preamble",
     "src/agent/failure",
     "src/agent/envelope",
-    "src/agent/profile",
+    "src/agent/kinds",
 ];
 
 /// What a pure module must not name: I/O, the store, and clocks.

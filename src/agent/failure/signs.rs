@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::agent::profile::{AgentKind, RAW_EVENT_METHOD};
+use crate::agent::kinds::RAW_EVENT_METHOD;
 
 /// The longest notice text that is kept, in bytes. A limit's text has less than 300.
 const NOTICE_LIMIT_BYTES: usize = 4096;
@@ -90,19 +90,6 @@ impl CodexRetry {
 }
 
 impl TurnSigns {
-    /// Whether a line may matter to [`Self::observe`]. May return true needlessly, but never false wrongly. Looks
-    /// only for short markers, so that ordinary chunks are not decoded.
-    pub fn concerns(agent: AgentKind, line: &[u8]) -> bool {
-        let has = |mark: &str| memchr::memmem::find(line, mark.as_bytes()).is_some();
-        match agent {
-            AgentKind::Claude | AgentKind::Loopback => has("_claude/rateLimit") || has("rate_limit_event"),
-            AgentKind::Codex => {
-                has("session_info_update") || (has("agent_message_chunk") && !has("\"messageId\""))
-            }
-            AgentKind::Gemini | AgentKind::Opencode | AgentKind::Generic => false,
-        }
-    }
-
     /// Records a notification of the turn's session.
     pub fn observe(&mut self, method: &str, params: &Value) {
         match method {

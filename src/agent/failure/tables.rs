@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{FailureKind, Verdict};
-use crate::agent::profile::AgentKind;
+use crate::agent::kinds::AgentKind;
 
 /// Classifies by `data.errorKind` (Claude and loopback): the error kinds of the Claude SDK and its adapter.
 pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Verdict> {
@@ -76,14 +76,9 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
 
 /// Classifies error 1001 of Codex's adapter: the server below it ended. `data` says how, whether the adapter restarts
 /// it, and how long it waits before that (codex-acp 2.6.0).
-pub(super) fn by_codex_server_gone(
-    agent: AgentKind,
-    code: Option<i64>,
-    data: Option<&Value>,
-) -> Option<Verdict> {
+pub(super) fn by_codex_server_gone(code: Option<i64>, data: Option<&Value>) -> Option<Verdict> {
     const SERVER_GONE: i64 = 1001;
-    let is_gone = agent == AgentKind::Codex && code == Some(SERVER_GONE);
-    let data = data.filter(|_| is_gone)?;
+    let data = data.filter(|_| code == Some(SERVER_GONE))?;
     let is_restarted = data.get("restartable")?.as_bool()? || data.get("retryAfterMs").is_some();
     Some(if is_restarted {
         Verdict::of(FailureKind::AgentDied)
@@ -93,7 +88,7 @@ pub(super) fn by_codex_server_gone(
 }
 
 /// Classifies by `_meta.jetbrains.air.sessionFailure`: a category, and a text that says which cause it is.
-pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) -> Option<Verdict> {
+pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -> Option<Verdict> {
     let offers = |action: &str| {
         let actions = record.get("actions").and_then(Value::as_array);
         actions.is_some_and(|actions| actions.iter().any(|offered| offered.as_str() == Some(action)))
@@ -107,11 +102,7 @@ pub(super) fn by_failure_record(agent: AgentKind, record: &Value, text: &str) ->
         },
         "access" => Verdict::of(FailureKind::AuthRequired),
         "request" => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
-        "connection" => match agent {
-            // The connection between the adapter and its own child process, not the network.
-            AgentKind::Claude | AgentKind::Loopback => Verdict::of(FailureKind::AgentDied),
-            _ => Verdict::of(FailureKind::Network),
-        },
+        "connection" => Verdict::of(agent.connection_failure),
         // The category of overload, never of a limit.
         "service" => by_text(text)
             .filter(|verdict| verdict.kind != FailureKind::RateLimited)

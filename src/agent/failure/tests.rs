@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use AgentKind::{Claude, Codex, Gemini, Generic, Loopback};
+use crate::agent::kinds::{CLAUDE, CODEX, GEMINI, GENERIC, LOOPBACK};
 use FailureKind::{
     AgentDied, AuthRequired, ContextOverflow, InvalidRequest, Network, Overloaded, RateLimited, Unknown,
 };
@@ -25,7 +25,7 @@ fn check_words(failure: &Failure, of: &str) {
     crate::words::check(of, failure.kind.as_str(), &failure.message);
 }
 
-fn of_error(agent: AgentKind, error: &Value) -> Failure {
+fn of_error(agent: &AgentKind, error: &Value) -> Failure {
     classify(agent, &Evidence::of_error(error), &now())
 }
 
@@ -61,7 +61,7 @@ fn an_agents_error_kind_decides_and_the_text_refines_vague_ones() {
     ];
     for (kind, text, expected, retryable) in table {
         let failure = of_error(
-            Claude,
+            &CLAUDE,
             &json!({"code": -32603, "message": text, "data": {"errorKind": kind}}),
         );
         assert_eq!(
@@ -106,7 +106,7 @@ fn codex_error_names_decide_with_or_without_a_status() {
     ];
     for (info, text, expected) in table {
         let error = json!({"code": -32603, "message": "Internal error", "data": {"message": text, "codexErrorInfo": info}});
-        assert_eq!(of_error(Codex, &error).kind, expected, "{info}");
+        assert_eq!(of_error(&CODEX, &error).kind, expected, "{info}");
     }
 }
 
@@ -142,7 +142,7 @@ fn statuses_as_data_or_as_the_code_are_read() {
         (json!({"code": -32602, "message": "x"}), InvalidRequest),
     ];
     for (error, expected) in table {
-        assert_eq!(of_error(Gemini, &error).kind, expected, "{error}");
+        assert_eq!(of_error(&GEMINI, &error).kind, expected, "{error}");
     }
 }
 
@@ -187,7 +187,7 @@ fn f24_overload_is_never_a_limit() {
         &json!({"message": {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1}}}),
     );
     let error = json!({"code": -32603, "message": "Internal error: API Error: 529 Overloaded", "data": {"errorKind": "server_error"}});
-    let failure = classify(Claude, &Evidence::of_error(&error).with_signs(&signs), &now());
+    let failure = classify(&CLAUDE, &Evidence::of_error(&error).with_signs(&signs), &now());
     assert_eq!((failure.kind, failure.resets_at), (Overloaded, None));
     assert_eq!(failure.message, "API Error: 529 Overloaded");
 }
@@ -203,7 +203,7 @@ fn f21_a_limit_event_alone_is_not_a_failure() {
         assert_eq!(signs.rejected().is_some(), status == "rejected");
         let result = json!({"stopReason": "end_turn"});
         assert_eq!(
-            failure_of_result(Claude, &Evidence::of_result(&result).with_signs(&signs), &now()),
+            failure_of_result(&CLAUDE, &Evidence::of_result(&result).with_signs(&signs), &now()),
             None
         );
     }
@@ -217,62 +217,62 @@ fn a_failure_record_makes_a_failure_of_an_ordinary_end() {
     };
     let table = [
         (
-            Claude,
+            &CLAUDE,
             record("limit", "error", "You've hit your limit", json!([])),
             Some((RateLimited, true)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("limit", "error", "Out of budget", json!(["new_session"])),
             Some((RateLimited, false)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("limit", "error", "Prompt is too long", json!([])),
             Some((ContextOverflow, false)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("service", "error", "Overloaded", json!(["retry"])),
             Some((Overloaded, true)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("service", "error", "odd", json!(["retry"])),
             Some((Unknown, true)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("access", "error", "Sign in", json!(["login"])),
             Some((AuthRequired, false)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("request", "error", "Bad", json!([])),
             Some((InvalidRequest, false)),
         ),
         (
-            Claude,
+            &CLAUDE,
             record("connection", "error", "Lost", json!([])),
             Some((AgentDied, true)),
         ),
         (
-            Codex,
+            &CODEX,
             record("connection", "error", "Lost", json!([])),
             Some((Network, true)),
         ),
         (
-            Codex,
+            &CODEX,
             record("limit", "warning", "Reconnecting... 1/2", json!([])),
             None,
         ),
         (
-            Claude,
+            &CLAUDE,
             record("new_category", "error", "odd", json!([])),
             Some((Unknown, false)),
         ),
-        (Claude, json!({"stopReason": "cancelled"}), None),
-        (Claude, json!({"stopReason": "refusal"}), None),
+        (&CLAUDE, json!({"stopReason": "cancelled"}), None),
+        (&CLAUDE, json!({"stopReason": "refusal"}), None),
     ];
     for (agent, result, expected) in table {
         let found = failure_of_result(agent, &Evidence::of_result(&result), &now());
@@ -324,14 +324,14 @@ fn f26_a_retry_that_went_well_does_not_classify_the_end() {
     ] {
         let evidence = Evidence::of_result(&result);
         let signs = broken(&ending);
-        let found = failure_of_result(Codex, &evidence.with_signs(&signs), &now());
+        let found = failure_of_result(&CODEX, &evidence.with_signs(&signs), &now());
         assert_eq!(found.map(|failure| failure.kind), Some(expected), "{ending}");
     }
     let signed_out = json!({"code": -32000, "message": "Authentication required"});
     let evidence = Evidence::of_error(&signed_out);
     let signs = broken("");
     assert_eq!(
-        classify(Codex, &evidence.with_signs(&signs), &now()).kind,
+        classify(&CODEX, &evidence.with_signs(&signs), &now()).kind,
         AuthRequired
     );
 }
@@ -340,24 +340,18 @@ fn f26_a_retry_that_went_well_does_not_classify_the_end() {
 fn the_server_below_codex_adapter_ended_and_may_restart() {
     let gone = |data: Value| json!({"code": 1001, "message": "The Codex app-server is gone.", "data": data});
     let table = [
-        (Codex, gone(json!({"restartable": true})), AgentDied, true),
+        (gone(json!({"restartable": true})), AgentDied, true),
         (
-            Codex,
             gone(json!({"restartable": false, "retryAfterMs": 60000})),
             AgentDied,
             true,
         ),
-        (Codex, gone(json!({"restartable": false})), AgentDied, false),
-        (Codex, gone(json!({"exitCode": 1})), Unknown, false),
-        (Generic, gone(json!({"restartable": true})), Unknown, false),
+        (gone(json!({"restartable": false})), AgentDied, false),
+        (gone(json!({"exitCode": 1})), Unknown, false),
     ];
-    for (agent, error, kind, retryable) in table {
-        let failure = of_error(agent, &error);
-        assert_eq!(
-            (failure.kind, failure.retryable),
-            (kind, retryable),
-            "{agent}: {error}"
-        );
+    for (error, kind, retryable) in table {
+        let failure = of_error(&CODEX, &error);
+        assert_eq!((failure.kind, failure.retryable), (kind, retryable), "{error}");
     }
 }
 
@@ -365,42 +359,42 @@ fn the_server_below_codex_adapter_ended_and_may_restart() {
 fn a_session_is_unknown_only_if_the_agent_reports_it() {
     let table = [
         (
-            Claude,
+            &CLAUDE,
             json!({"code": -32002, "message": "Resource not found"}),
             true,
         ),
         (
-            Generic,
+            &GENERIC,
             json!({"code": -32002, "message": "Resource not found"}),
             true,
         ),
         (
-            Claude,
+            &CLAUDE,
             json!({"code": -32603, "message": "Error: --resume requires a valid session ID"}),
             true,
         ),
         (
-            Codex,
+            &CODEX,
             json!({"code": -32603, "message": "x", "data": {"details": "no rollout found for thread id 1"}}),
             true,
         ),
         (
-            Codex,
+            &CODEX,
             json!({"code": -32603, "message": "x", "data": {"details": "thread not found: 1"}}),
             true,
         ),
         (
-            Generic,
+            &GENERIC,
             json!({"code": -32603, "message": "no rollout found for thread id 1"}),
             false,
         ),
         (
-            Codex,
+            &CODEX,
             json!({"code": -32603, "message": "the archive session is_archived"}),
             false,
         ),
         (
-            Claude,
+            &CLAUDE,
             json!({"code": -32603, "message": "Internal error"}),
             false,
         ),
@@ -428,10 +422,10 @@ fn there_is_always_a_message() {
         ),
     ];
     for (error, expected) in table {
-        assert_eq!(of_error(Generic, &error).message, expected, "{error}");
+        assert_eq!(of_error(&GENERIC, &error).message, expected, "{error}");
     }
     for error in [json!({"code": -32603}), json!({})] {
-        check_words(&of_error(Generic, &error), &error.to_string());
+        check_words(&of_error(&GENERIC, &error), &error.to_string());
     }
 }
 
@@ -447,7 +441,7 @@ fn a_dead_agents_last_words_are_its_message() {
 fn messages_have_no_terminal_control_sequences() {
     let printed = "\u{1b}[2m22:00\u{1b}[0m \u{1b}[31mERROR\u{1b}[0m no room\n\u{1b}[0m\n";
     let error = json!({"code": 1001, "message": printed, "data": {"restartable": true}});
-    let failure = of_error(Codex, &error);
+    let failure = of_error(&CODEX, &error);
     assert_eq!(
         (failure.kind, failure.message.as_str()),
         (AgentDied, "22:00 ERROR no room")
@@ -455,27 +449,22 @@ fn messages_have_no_terminal_control_sequences() {
     let died = agent_died("exit status: 1", printed);
     check_words(&died, "an agent's last words in colour");
     let nothing = json!({"code": 1001, "message": "\u{1b}[0m"});
-    check_words(&of_error(Codex, &nothing), &nothing.to_string());
+    check_words(&of_error(&CODEX, &nothing), &nothing.to_string());
 }
 
 #[test]
 fn another_writer_is_recognised_by_data_or_by_words() {
     let words = "thread 1 already has an active writer";
     let table = [
-        (Codex, json!({"reason": "thread_active_writer"}), true),
-        (Codex, json!({"details": words}), true),
-        (Codex, json!({"reason": "other", "details": words}), false),
-        (Codex, json!(null), false),
-        (Claude, json!({"reason": "thread_active_writer"}), false),
+        (json!({"reason": "thread_active_writer"}), true),
+        (json!({"details": words}), true),
+        (json!({"reason": "other", "details": words}), false),
+        (json!(null), false),
     ];
-    for (agent, data, expected) in table {
+    for (data, expected) in table {
         let error = json!({"code": -32600, "message": "Invalid request", "data": data});
-        assert_eq!(
-            is_session_held(agent, &Evidence::of_error(&error)),
-            expected,
-            "{data}"
-        );
-        let failure = of_error(agent, &error);
+        assert_eq!(is_session_held(&Evidence::of_error(&error)), expected, "{data}");
+        let failure = of_error(&CODEX, &error);
         assert_eq!(
             (failure.kind, failure.retryable),
             (InvalidRequest, expected),
@@ -489,7 +478,7 @@ proptest! {
     #[test]
     fn any_text_can_be_classified(text in "(status: |\\(|[45][0-9]{2}|\\)|API Error: |resets |try again in |[\u{130}\u{1e9e}\u{e9}]|[0-9 :]|limit|\\PC){0,12}", times in 1usize..2_000) {
         let long = text.repeat(times);
-        for agent in [Claude, Codex, Generic] {
+        for agent in [&CLAUDE, &CODEX, &GENERIC] {
             let mut signs = TurnSigns::default();
             signs.observe("session/update", &json!({"update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": long}}}));
             signs.observe("session/update", &json!({"update": {"sessionUpdate": "session_info_update",

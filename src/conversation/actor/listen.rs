@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
+use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
 use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, MethodName, RawId, method};
-use crate::agent::profile::{RAW_EVENT_METHOD, announced_transcript};
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{Input, Part};
 use crate::conversation::events::{Encoded, Subscriber};

@@ -12,8 +12,8 @@ use serde_json::Map;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::client::ClientProfile;
+use crate::agent::kinds;
 use crate::agent::pool::Lease;
-use crate::agent::profile::AgentKind;
 use crate::agent::session::Initialized;
 use crate::conversation::answer::Answer;
 use crate::conversation::climbing::acquire;
@@ -23,8 +23,8 @@ use crate::conversation::upstream::{OpenError, conversation_error};
 
 /// How to install the known agents of which no program is found.
 fn not_installed(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
-    let is_found = |kind: AgentKind| entries.iter().any(|entry| entry.kind == kind && entry.is_found());
-    let missing = AgentKind::ALL.into_iter().filter(|kind| !is_found(*kind));
+    let is_found = |kind| entries.iter().any(|entry| entry.kind == kind && entry.is_found());
+    let missing = kinds::ALL.iter().copied().filter(|kind| !is_found(*kind));
     missing
         .filter_map(|kind| Some((kind.to_string(), kind.install_command()?)))
         .collect()

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use super::watching::tests::{Ear, registry, registry_with};
 use super::*;
 use crate::agent::catalog::AgentEntry;
+use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::Launch;
 use crate::agent::process::{AgentCommand, StopDeadlines};
-use crate::agent::profile::AgentKind;
 use crate::chain::NewLink;
 use crate::conversation::actor::REST;
 use crate::conversation::climbing::acquire;
@@ -89,7 +89,7 @@ impl Stage {
         };
         let entry = AgentEntry {
             name: "sh".into(),
-            kind: AgentKind::Generic,
+            kind: &kinds::GENERIC,
             launch: Launch {
                 command,
                 ..Launch::default()

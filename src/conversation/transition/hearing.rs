@@ -4,7 +4,6 @@ use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::agent::failure::TurnSigns;
 use crate::conversation::effect::{Effects, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported::{hear, hear_mode, model_of_options, shown_settings};
@@ -76,7 +75,7 @@ impl<R> Model<R> {
     /// Whether a line is worth a look for signs of a failure.
     fn observe(&mut self, line: &str, method: &str) {
         let Some(turn) = &mut self.turn else { return };
-        if !TurnSigns::concerns(self.kind, line.as_bytes()) {
+        if !(self.kind.may_show_failure)(line.as_bytes()) {
             return;
         }
         if let Ok(value) = serde_json::from_str::<Value>(line)

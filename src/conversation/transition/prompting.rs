@@ -247,7 +247,7 @@ impl<R> Model<R> {
                     return;
                 }
                 if failure.kind == failure::FailureKind::AgentDied {
-                    let is_shared = self.kind.profile().shares_process && in_company;
+                    let is_shared = self.kind.shares_process && in_company;
                     self.note_part(if is_shared { Part::Suspect } else { Part::Alone }, &mut failure);
                 }
                 // An agent that nobody is signed in to may have written nothing of it.

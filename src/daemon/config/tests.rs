@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::{Config, ConfigError, ConfigProblem, Surroundings};
 use crate::agent::catalog::{AgentEntry, Catalog};
+use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
-use crate::agent::profile::AgentKind;
 use crate::conversation::keeping::KeepRules;
 use crate::transcript::shelf::Format;
 use crate::words;
@@ -265,7 +265,7 @@ fn a_found_program_has_its_full_path_and_its_kinds_arguments() {
         claude.launch.command.program,
         machine.programs.path().join("claude-code-acp")
     );
-    assert_eq!(claude.kind, AgentKind::Claude);
+    assert_eq!(claude.kind, &kinds::CLAUDE);
     assert_eq!(machine.agent("", "gemini").launch.command.args, ["--acp"]);
 }
 
@@ -287,16 +287,15 @@ fn a_configured_agent_replaces_a_found_one() {
 #[test]
 fn a_kind_is_given_or_follows_from_the_name() {
     let table = [
-        ("claude", "", AgentKind::Claude),
-        ("work", "kind = \"claude\"", AgentKind::Claude),
-        ("work", "command = \"w\"", AgentKind::Generic),
-        (
-            "claude",
-            "command = \"w\"\nkind = \"generic\"",
-            AgentKind::Generic,
-        ),
-        ("gemini", "", AgentKind::Gemini),
-        ("tests", "kind = \"loopback\"", AgentKind::Loopback),
+        ("claude", "", &kinds::CLAUDE),
+        ("work", "kind = \"claude\"", &kinds::CLAUDE),
+        ("work", "command = \"w\"", &kinds::GENERIC),
+        ("claude", "command = \"w\"\nkind = \"generic\"", &kinds::GENERIC),
+        ("gemini", "", &kinds::GEMINI),
+        ("qwen", "", &kinds::QWEN),
+        // Named twice, and the same.
+        ("qwen", "transcript_format = \"qwen\"", &kinds::QWEN),
+        ("tests", "kind = \"loopback\"", &kinds::LOOPBACK),
     ];
     for (name, body, kind) in table {
         let text = format!("[agents.{name}]\n{body}");

@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::inbox::InboxLimits;
+use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::{Launch, Pool, PoolSettings};
 use crate::agent::process::{AgentCommand, Instance, RecordError, SpawnMark, SpawnRecord, SpawnRecorder};
-use crate::agent::profile::AgentKind;
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
 use crate::chain::NewLink;
@@ -179,7 +179,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
     };
     let entry = AgentEntry {
         name: "claude".into(),
-        kind: AgentKind::Claude,
+        kind: &kinds::CLAUDE,
         launch,
         transcripts: Some(root.to_owned()),
         transcript_format: None,

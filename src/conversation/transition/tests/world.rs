@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
+use crate::agent::kinds::{self, AgentKind};
 use crate::agent::policy::InterruptPolicy;
-use crate::agent::profile::AgentKind;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Work};
 use crate::conversation::error::ConversationError;
@@ -88,10 +88,10 @@ pub(super) struct World {
 impl World {
     /// A conversation that has never been opened.
     pub(super) fn new() -> Self {
-        Self::with_kind(AgentKind::Claude)
+        Self::with_kind(&kinds::CLAUDE)
     }
 
-    pub(super) fn with_kind(kind: AgentKind) -> Self {
+    pub(super) fn with_kind(kind: &'static AgentKind) -> Self {
         let at = Timestamp::from_second(START_SECOND).unwrap();
         let id = ConversationId::from_bytes([7; 16]);
         let record = ConversationRecord::new(id, AgentName::new("claude"), "/home/u/project".to_owned(), at);

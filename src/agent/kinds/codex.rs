@@ -1,0 +1,42 @@
+//! Codex, through `codex-acp`.
+
+use memchr::memmem;
+
+use super::{AgentKind, ForkPointSupport, GENERIC, Package, Retention, TranscriptRoot};
+use crate::transcript::codex;
+
+/// Codex.
+pub static CODEX: AgentKind = AgentKind {
+    name: "codex",
+    package: Some(Package {
+        name: "@agentclientprotocol/codex-acp",
+        measured: "2.6.0",
+        names_itself: true,
+    }),
+    programs: &["codex-acp"],
+    transcript_format: Some(codex::FORMAT),
+    transcript_root: TranscriptRoot::Home {
+        variable: Some("CODEX_HOME"),
+        folder: ".codex",
+    },
+    retention: Retention::Kept("it is not known to delete transcripts; it compresses unused ones"),
+    fork_point: ForkPointSupport::Turn,
+    shares_process: true,
+    // It takes 7 s to end on its own, and 0.3 s after a signal.
+    end_of_input_grace_ms: 500,
+    unknown_session: &[
+        &["no rollout found"],
+        // Also of a session that it has just opened, if its file was moved.
+        &["thread not found"],
+        // Opened but not yet written: the server below the adapter ended meanwhile.
+        &["was lost when the codex app-server restarted"],
+        &["session ", " is archived"],
+    ],
+    may_show_failure: |line| {
+        let has = |marker: &[u8]| memmem::find(line, marker).is_some();
+        has(b"session_info_update") || (has(b"agent_message_chunk") && !has(b"\"messageId\""))
+    },
+    sign_in: "run codex login in a terminal",
+    caution: Some("it refuses a session that another program has open; close it there, or fork"),
+    ..GENERIC
+};

@@ -1,0 +1,21 @@
+//! Gemini CLI, which speaks ACP itself.
+
+use super::{AgentKind, GENERIC, Package, TranscriptRoot};
+
+/// Gemini CLI.
+pub static GEMINI: AgentKind = AgentKind {
+    name: "gemini",
+    package: Some(Package {
+        name: "@google/gemini-cli",
+        measured: "0.61.0",
+        names_itself: false,
+    }),
+    programs: &["gemini"],
+    arguments: &["--acp"],
+    transcript_root: TranscriptRoot::Home {
+        variable: None,
+        folder: ".gemini",
+    },
+    sign_in: "run gemini in a terminal and sign in there",
+    ..GENERIC
+};
