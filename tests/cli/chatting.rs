@@ -570,6 +570,34 @@ fn a_chat_that_waits_for_a_line_shows_the_turns_of_others() {
     );
 }
 
+/// Its own changes are not reported as those of others.
+#[test]
+fn a_chat_that_waits_for_a_line_shows_the_changes_of_others() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.says("first", "echo: first");
+    terminal.says("second", "echo: second");
+    home.said(&["edit", &id, "--at", "1", "other words"]);
+    let seen = terminal.until("echo: other words");
+    assert!(seen.contains("Another client replaced 2 turns"), "{seen}");
+    assert!(!seen.contains("Another client sent"), "{seen}");
+    terminal.until(MARK);
+    home.said(&["undo", &id]);
+    terminal.until("Another client undid the last change");
+    terminal.until(MARK);
+    terminal.enter("/rewind 1");
+    terminal.until("Rewound to turn 1");
+    terminal.until(MARK);
+    terminal.enter("/undo");
+    let seen = terminal.until(MARK);
+    assert!(!seen.contains("Another client"), "{seen}");
+    home.said(&["reset", &id]);
+    let seen = terminal.until("Another client reset the conversation");
+    assert!(!seen.contains("undid") && !seen.contains("rewound"), "{seen}");
+    terminal.leave();
+}
+
 /// Not the turns that the chat showed itself.
 #[test]
 fn a_chat_shows_what_happened_while_a_command_ran() {

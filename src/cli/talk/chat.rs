@@ -24,7 +24,7 @@ use super::files;
 use super::lines::{Lines, Typed};
 use super::markdown::Markdown;
 use super::send::{finish, maybe_prompt};
-use super::turn::{Start, Talk, continue_now, is_running, request_id};
+use super::turn::{Start, Talk, change_elsewhere, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
 use crate::cli::commands::{Context, turns};
@@ -162,14 +162,21 @@ impl Room {
         loop {
             let (daemon, id, after) = (Rc::clone(&self.daemon), self.conversation.id, self.after.clone());
             let mut begun = None;
-            let begins = async { begun = Some(begun_elsewhere(&daemon, id, after).await) };
+            let begins = async { begun = Some(elsewhere(&daemon, id, after).await) };
             let text = match lines.next(context.output, begins).await? {
                 Typed::Text(text) => text,
                 Typed::Nothing => {
-                    if let Some((what, start)) = begun {
-                        context.output.aside(what)?;
-                        let done = self.follow(context, start).await;
-                        report(context.output, done)?;
+                    match begun {
+                        Some(Elsewhere::Turn(what, start)) => {
+                            context.output.aside(&what)?;
+                            let done = self.follow(context, start).await;
+                            report(context.output, done)?;
+                        }
+                        Some(Elsewhere::Change(what, after)) => {
+                            context.output.aside(&what)?;
+                            self.after = after;
+                        }
+                        None => {}
                     }
                     continue;
                 }
@@ -291,7 +298,11 @@ impl Room {
             }
             ("help", _) => context.output.note(HELP)?,
             ("exit" | "quit", _) => return Err(Stop::Leaving),
-            ("history" | "undo", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
+            ("history", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
+            ("undo", _) => {
+                self.after = None;
+                until_ctrl_c(run(context, &[name, &id.to_string()])).await?;
+            }
             ("answer" | "continue", Some(options)) => {
                 let (id, options) = (id.to_string(), words_in(options)?);
                 let options = options.iter().map(String::as_str);
@@ -313,6 +324,7 @@ impl Room {
             ("edit", _) => return self.edit(context, rest).await,
             ("rewind", None) => until_ctrl_c(self.list_turns(context)).await?,
             ("rewind", Some(turn)) => {
+                self.after = None;
                 until_ctrl_c(self.branch(context, Some(turn), true)).await?;
                 let place = match turn.parse::<u64>() {
                     Ok(turn) => format!("turn {turn}"),
@@ -518,15 +530,21 @@ fn report(output: &mut Output, done: Done) -> Done {
     }
 }
 
-/// Waits until a turn begins that was not begun here, and returns a sentence that says so. Each event is read when it comes: the
-/// daemon holds none for a chat that waits for a line.
-async fn begun_elsewhere(
-    daemon: &Daemon,
-    id: ConversationId,
-    after: Option<Cursor>,
-) -> (&'static str, Start) {
+/// What another client did, as a sentence.
+enum Elsewhere {
+    /// A turn began, which can be followed.
+    Turn(String, Start),
+    /// The history or the folder changed, up to this event.
+    Change(String, Option<Cursor>),
+}
+
+/// Waits until a turn begins that was not begun here, or another client changes the conversation. Each event is read when it
+/// comes: the daemon holds none for a chat that waits for a line.
+async fn elsewhere(daemon: &Daemon, id: ConversationId, after: Option<Cursor>) -> Elsewhere {
+    let turn = |what: &str, start| Elsewhere::Turn(what.to_owned(), start);
     const CONTINUATION: &str = "A continuation began";
     const PROMPT: &str = "Another client sent a prompt";
+    let mut edited = None;
     // What the daemon does not report now is shown with the next line.
     let Ok(mut follower) = Follower::start(daemon, id.into(), after).await else {
         return std::future::pending().await;
@@ -536,11 +554,21 @@ async fn begun_elsewhere(
         let Ok(followed) = follower.next().await else {
             return std::future::pending().await;
         };
+        let change = change_elsewhere(&followed.envelope.event, id);
         match (followed.envelope.event, before) {
-            (Event::Continued { .. }, Some(before)) => return (CONTINUATION, Start::Since(before)),
-            (Event::PromptAccepted { .. }, Some(before)) => return (PROMPT, Start::Since(before)),
-            (Event::Snapshot { running: Some(_), .. }, _) => return (PROMPT, Start::Running),
-            _ => {}
+            (Event::Continued { .. }, Some(before)) => return turn(CONTINUATION, Start::Since(before)),
+            (Event::PromptAccepted { .. }, Some(before)) => {
+                let what = edited.as_deref().unwrap_or(PROMPT);
+                return turn(what, Start::Since(before));
+            }
+            (Event::Snapshot { running: Some(_), .. }, _) => return turn(PROMPT, Start::Running),
+            // Its prompt comes next.
+            (Event::Edited { .. }, _) => edited = change,
+            _ => {
+                if let Some(what) = change {
+                    return Elsewhere::Change(what, follower.cursor());
+                }
+            }
         }
     }
 }

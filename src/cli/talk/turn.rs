@@ -22,6 +22,7 @@ use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
+pub(super) use self::events::change_elsewhere;
 use self::questions::Asked;
 use super::keys::Person;
 use super::screen::Screen;

@@ -3,6 +3,7 @@
 //! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the loop
 //! in `turn` does.
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::HistoryForm;
@@ -23,6 +24,25 @@ use crate::cli::words::{self, Clock};
 
 /// How many messages of the last turn are shown, from its end.
 const SHOWN_MESSAGES: u32 = 200;
+
+/// Says what another client changed about the history or the folder.
+pub(in crate::cli::talk) fn change_elsewhere(event: &Event, id: ConversationId) -> Option<String> {
+    Some(match event {
+        Event::Edited { dropped, .. } => {
+            format!(
+                "Another client replaced {}",
+                words::count(*dropped, "turn", "turns")
+            )
+        }
+        Event::Forked { conversation_id, .. } if *conversation_id == id => {
+            "Another client rewound the conversation".to_owned()
+        }
+        Event::Undone { .. } => "Another client undid the last change".to_owned(),
+        Event::Moved { to, .. } => format!("Another client moved the conversation to {}", one_line(to)),
+        Event::Reset {} => "Another client reset the conversation".to_owned(),
+        _ => return None,
+    })
+}
 
 impl Talk<'_> {
     /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
@@ -143,11 +163,14 @@ impl Talk<'_> {
             Event::Closed {} if watches => self
                 .screen
                 .aside("the session was closed; the next prompt reopens it"),
-            Event::Reset {} if watches => self.screen.aside("a new chat was started"),
             Event::Deleted {} => {
                 own.has_ended = true;
                 self.screen.aside("the conversation was deleted")
             }
+            event if watches => match change_elsewhere(event, self.id) {
+                Some(what) => self.screen.aside(&what),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }
