@@ -7,10 +7,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
+use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
+use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, Cursor, ErrorKind, InterruptId, TurnId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -57,8 +57,8 @@ struct State {
     held: Option<Held>,
     /// Whether messages are held only after a cancelled prompt, until the next turn.
     holds_after_cancel: bool,
-    /// The turns of the editor's prompts that are not answered, in the order of arrival, and whether they were cancelled.
-    turns: Vec<(TurnId, bool)>,
+    /// The editor's prompts that are not answered, in the order of arrival.
+    prompts: Vec<OwnPrompt>,
     /// How many prompts were accepted since the snapshot.
     accepted: usize,
     /// The running turn, of any client, and whether the editor has cancelled it.
@@ -79,6 +79,24 @@ struct State {
     questions: HashMap<InterruptId, u64>,
     /// The ids of the URLs that the editor was asked to open.
     urls: HashSet<String>,
+}
+
+/// A prompt of the editor.
+struct OwnPrompt {
+    /// The turn that it is to have.
+    id: TurnId,
+    is_cancelled: bool,
+    /// Set if it is a command that continues a turn.
+    continuation: Option<Continuation>,
+}
+
+/// A continuation that a prompt waits for.
+struct Continuation {
+    /// Whether it was seen to be due. After that, it can end without a turn.
+    is_due: bool,
+    /// The turn, once it has begun.
+    turn: Option<TurnId>,
+    ended: oneshot::Sender<TurnResult>,
 }
 
 /// Messages that are held back, as many as may wait for one client.
@@ -200,7 +218,7 @@ impl Session {
         self.forget_forwarded();
         *state = State {
             subscription: state.subscription + 1,
-            turns: std::mem::take(&mut state.turns),
+            prompts: std::mem::take(&mut state.prompts),
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();
@@ -354,37 +372,57 @@ impl Session {
 
     /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
     pub(super) fn prompt_arrives(&self, turn: TurnId) {
-        self.lock().turns.push((turn, false));
+        self.lock().prompts.push(OwnPrompt {
+            id: turn,
+            is_cancelled: false,
+            continuation: None,
+        });
     }
 
     /// The prompt of this turn is answered.
     pub(super) fn prompt_answered(&self, turn: &TurnId) {
-        self.lock().turns.retain(|(own, _)| own != turn);
+        self.lock().prompts.retain(|own| own.id != *turn);
     }
 
     /// Whether the prompt of this turn was cancelled.
     pub(super) fn is_cancelled(&self, turn: &TurnId) -> bool {
-        self.lock().turns.contains(&(turn.clone(), true))
+        let state = self.lock();
+        let own = state.prompts.iter().find(|own| own.id == *turn);
+        own.is_some_and(|own| own.is_cancelled)
     }
 
     /// The turns of the editor's prompts.
     pub(super) fn turns(&self) -> Vec<TurnId> {
-        self.lock().turns.iter().map(|(turn, _)| turn.clone()).collect()
+        self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
+    }
+
+    /// The turn that the prompt of this id continues from now on is its own. Receives the end of that turn, and nothing if the
+    /// continuation ends without one.
+    pub(super) fn awaits_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
+        let (ended, end) = oneshot::channel();
+        if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
+            own.continuation = Some(Continuation {
+                is_due: false,
+                turn: None,
+                ended,
+            });
+        }
+        end
     }
 
     /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
     /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
     pub(super) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
-        let State { turns, running, .. } = &mut *state;
+        let State { prompts, running, .. } = &mut *state;
         let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
-        let cancelled = turns
-            .iter_mut()
-            .rev()
+        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.id));
+        let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
+        let running = running.iter_mut().filter(|(turn, _)| is_meant(turn));
+        let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
+        let found = own
             .chain(running)
-            .filter(|(turn, _)| is_meant(turn));
-        let found = cancelled
-            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then(|| turn.clone()))
+            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then_some(turn))
             .collect();
         self.prompts_cancelled.notify_waiters();
         found
@@ -561,6 +599,21 @@ impl Session {
                 }
                 taken
             }
+            // It comes before the turn's prompt.
+            Event::Continued { turn_id } => {
+                let mut awaited = state
+                    .prompts
+                    .iter_mut()
+                    .filter_map(|own| own.continuation.as_mut());
+                if let Some(awaited) = awaited.find(|awaited| awaited.turn.is_none()) {
+                    awaited.turn = Some(turn_id);
+                }
+                Taken::Yes
+            }
+            Event::Updated { conversation } => {
+                state.continuation_changed(&conversation);
+                Taken::Yes
+            }
             Event::PromptAccepted { turn_id, prompt } => {
                 let taken = self.end_hold_after_cancel(state);
                 if taken != Taken::Yes {
@@ -591,6 +644,13 @@ impl Session {
                     && state.held.is_none()
                 {
                     (state.held, state.holds_after_cancel) = (Some(Held::default()), true);
+                }
+                let mut own = state.prompts.iter_mut();
+                if let Some(own) = own.find(|own| *own.turn() == turn.turn_id)
+                    && let Some(awaited) = own.continuation.take()
+                {
+                    // The command may have been cancelled.
+                    let _unwanted = awaited.ended.send(turn);
                 }
                 Taken::Yes
             }
@@ -743,7 +803,34 @@ impl Session {
 impl State {
     /// Whether the turn is that of a prompt of the editor.
     fn is_own(&self, turn: &TurnId) -> bool {
-        self.turns.iter().any(|(own, _)| own == turn)
+        self.prompts.iter().any(|own| own.turn() == turn)
+    }
+
+    /// Ends the wait for a continuation that has no turn: it was given up, called off or put off.
+    fn continuation_changed(&mut self, conversation: &Conversation) {
+        let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
+        let runs = matches!(
+            conversation.state,
+            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+        );
+        for own in &mut self.prompts {
+            if let Some(awaited) = &mut own.continuation {
+                awaited.is_due |= is_due;
+            }
+            (own.continuation)
+                .take_if(|awaited| awaited.is_due && awaited.turn.is_none() && !is_due && !runs);
+        }
+    }
+}
+
+impl OwnPrompt {
+    /// The turn that answers it.
+    fn turn(&self) -> &TurnId {
+        let continued = self
+            .continuation
+            .as_ref()
+            .and_then(|awaited| awaited.turn.as_ref());
+        continued.unwrap_or(&self.id)
     }
 }
 
