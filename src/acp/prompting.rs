@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
-use super::message::{self, Failure, Members, Reply};
+use super::message::{self, Failure, Reply};
 use super::opening::Extras;
 use super::session::Session;
+use crate::agent::members::Members;
 use crate::bridge::{NewTurn, Occasion};
 
 /// How long an answer waits for the checkpoint of its turn.

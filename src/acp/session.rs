@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use super::forwarding::Forwarding;
 use super::peer::Peer;
 use super::{commands, message};
+use crate::agent::message::method;
 use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
 
@@ -112,6 +113,8 @@ pub(super) struct Snapshot {
     /// When it was taken.
     pub(super) at: Timestamp,
     pub(super) running: Option<RunningTurn>,
+    /// The updates of the running turn, as they came.
+    pub(super) updates: Vec<Encoded>,
     pub(super) info: SessionInfo,
 }
 
@@ -278,7 +281,7 @@ impl Session {
         let update = {
             let mut state = self.lock();
             if let Some(held) = &mut state.held {
-                held.lines.retain(|line| !self.is_of_commands(line));
+                held.lines.retain(|line| !is_of_commands(line));
                 held.bytes = held.lines.iter().map(String::len).sum();
             }
             self.announcement(&state)
@@ -298,13 +301,6 @@ impl Session {
         )
     }
 
-    fn is_of_commands(&self, line: &str) -> bool {
-        let update = line
-            .strip_prefix(&self.head)
-            .and_then(|rest| rest.strip_suffix("}}"));
-        update.is_some_and(|update| message::kind_of(update) == COMMANDS)
-    }
-
     /// The command of ours that a prompt is, and what follows its name.
     pub(super) fn command_in(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
         let wanted = self.peer.wants_commands();
@@ -314,10 +310,23 @@ impl Session {
 
     /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
     pub(super) async fn replay(&self, update: &str) {
+        self.replay_as_it_came(update, None).await;
+    }
+
+    /// The same with what came beside the update.
+    pub(super) async fn replay_as_it_came(&self, update: &str, params: Option<&str>) {
         let kind = message::kind_of(update);
-        if kind != COMMANDS && self.peer.takes(&kind) {
-            let shown = self.with_shown_options(&kind, update);
-            self.replay_as_it_is(shown.as_deref().unwrap_or(update)).await;
+        if kind == COMMANDS || !self.peer.takes(&kind) {
+            return;
+        }
+        let shown = self.with_shown_options(&kind, update);
+        let update = shown.as_deref().unwrap_or(update);
+        match params {
+            None => self.replay_as_it_is(update).await,
+            Some(params) => {
+                let line = self.line_with(params, update);
+                let _gone = self.peer.outbox.push_leaving_room(&[&line]).await;
+            }
         }
     }
 
@@ -505,6 +514,13 @@ impl Session {
         format!("{}{update}}}}}", self.head)
     }
 
+    /// An update with the other parameters of the agent.
+    fn line_with(&self, params: &str, update: &str) -> String {
+        let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
+        let params = message::with_member(params, "update", update);
+        message::notification("session/update", &message::with_session(&params, &self.name))
+    }
+
     fn on_encoded(
         self: &Arc<Self>,
         number: u64,
@@ -516,9 +532,9 @@ impl Session {
             return Taken::Gone;
         }
         match event.update() {
-            Some(update) => self.on_update(&mut state, update),
+            Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, awaited),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.updates(), awaited),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match awaited {
@@ -530,7 +546,7 @@ impl Session {
         }
     }
 
-    fn on_update(&self, state: &mut State, update: &str) -> Taken {
+    fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
         let kind = message::kind_of(update);
         if !self.peer.takes(&kind) {
             return Taken::Yes;
@@ -550,24 +566,33 @@ impl Session {
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
                 let commands = commands::announced(state.commands.as_ref());
-                let update = message::with_member(update, "availableCommands", &commands);
-                return self.send_update(state, &update);
+                let update = message::with_member(update, "availableCommands", commands);
+                return self.send_as_it_came(state, &update, params);
             }
         }
-        self.send_update(state, update)
+        self.send_as_it_came(state, update, params)
+    }
+
+    /// Sends an update with what came beside it.
+    fn send_as_it_came(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
+        match params {
+            Some(params) => self.send(state, self.line_with(params, update)),
+            None => self.send_update(state, update),
+        }
     }
 
     /// An update of the options with those that the editor supports; nothing if that are all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
         let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
         let shown = self.peer.shown_options(reported.clone());
-        (shown != reported).then(|| message::with_member(update, "configOptions", &shown))
+        (shown != reported).then(|| message::with_member(update, "configOptions", shown))
     }
 
     fn on_event(
         self: &Arc<Self>,
         state: &mut State,
         envelope: EventEnvelope,
+        updates: &[Encoded],
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Taken {
         match envelope.event {
@@ -594,6 +619,7 @@ impl Session {
                         conversation,
                         at: envelope.at,
                         running,
+                        updates: updates.to_vec(),
                         info: *info,
                     });
                 }
@@ -728,7 +754,7 @@ impl Session {
         };
         let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
         state.questions.insert(asked.id.clone(), request);
-        let params = message::with_session(&asked.request, &self.name);
+        let params = message::with_session(asked.request.get(), &self.name);
         let line = message::request(request, method, &params);
         match state.holds_after_cancel {
             // It must not wait unseen for the editor's next prompt.
@@ -737,14 +763,18 @@ impl Session {
         }
     }
 
-    /// Passes on that the user is done at a URL, if this editor was asked to open it.
-    fn elicitation_completed(&self, params: &str) {
-        let mut state = self.lock();
-        let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
-        if id.is_some_and(|id: String| state.urls.remove(&id)) {
-            // A client that is too slow for it is dropped by the next event.
-            let _taken = self.send(&mut state, message::notification("elicitation/complete", params));
-        }
+    /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.
+    fn notified(&self, method: &str, params: &str) {
+        let line = if method == method::ELICITATION_COMPLETE {
+            let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
+            if !id.is_some_and(|id: String| self.lock().urls.remove(&id)) {
+                return;
+            }
+            message::notification(method, params)
+        } else {
+            message::notification(method, &message::with_session(params, &self.name))
+        };
+        self.send_own(line);
     }
 
     /// Shows a prompt that the editor did not send.
@@ -852,6 +882,13 @@ const REWOUND_ELSEWHERE: &str =
     "Another client went back to an earlier turn of this conversation; reopen the thread to see it so.\n\n";
 const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
+
+/// Whether a message announces commands.
+fn is_of_commands(line: &str) -> bool {
+    let params = message::member(line, "params").filter(|_| line.contains(COMMANDS));
+    let update = params.and_then(|params| message::member(params.get(), "update"));
+    update.is_some_and(|update| message::kind_of(update.get()) == COMMANDS)
+}
 
 /// A prompt as the updates that show it.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
