@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::message::{self, Failure};
 use crate::agent::client::ClientProfile;
-use crate::agent::message::MethodName;
+use crate::agent::message::{MethodName, method};
 
 /// An editor, as it describes itself. Before `initialize` it can do nothing.
 #[derive(Debug, Default)]
@@ -31,9 +31,11 @@ impl Client {
             client_capabilities: capabilities,
             client_info: info,
         } = message::read(params)?;
+        let named = ["protocolVersion", "clientCapabilities", "clientInfo"];
         let profile = ClientProfile {
             capabilities,
             info,
+            other: message::other_params(params, &named),
             ..ClientProfile::default()
         };
         let capabilities = profile.capabilities.as_ref().and_then(|raw| raw.read().ok());
@@ -69,9 +71,9 @@ impl Client {
         }
     }
 
-    /// Whether it has the files or terminals that a method of the agent is for.
+    /// Whether it has the files or terminals that a method of the agent is for. What the protocol does not name may be anyone's.
     pub(super) fn offers(&self, method: &MethodName) -> bool {
-        self.offered.contains(method)
+        self.offered.contains(method) || !method::is_of_client(method.as_str())
     }
 
     /// The options that it can show: boolean ones only if it advertised them.

@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
+use bridge_protocol::method::{
+    Cancel, Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo,
+};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{MutexGuard, oneshot};
@@ -115,6 +118,13 @@ fn line_of(turn: &Checkpoint) -> String {
     format!("{}. {}", turn.step, prompt.join(" "))
 }
 
+/// The outcome of a command that continues a turn.
+enum Continued {
+    /// The answer for the turn that it began.
+    Turn(Reply),
+    Words(String),
+}
+
 impl Connection {
     /// Carries out a command and answers its prompt. The result or the error is sent as a message.
     pub(super) async fn command(
@@ -142,7 +152,11 @@ impl Connection {
             "rewind" => self.rewind(session, id, rest).await,
             "fork" => self.fork_off(id, rest).await,
             "undo" => self.undo(session, id).await,
-            "continue" => self.continue_turn(id).await,
+            "continue" => match self.continue_turn(session, id, &turn.id, order).await {
+                Ok(Continued::Turn(reply)) => return reply,
+                Ok(Continued::Words(words)) => Ok(words),
+                Err(error) => Err(error),
+            },
             _ => self.turns(id).await,
         };
         session.send_text(&words.unwrap_or_else(|error| error.message));
@@ -271,18 +285,64 @@ impl Connection {
         Ok("Undone. Reopen the thread to see the conversation as it is now.".to_owned())
     }
 
-    async fn continue_turn(&self, id: ConversationId) -> Result<String, BridgeError> {
+    /// Continues a turn. If that begins now, the prompt is answered at the end of the turn.
+    async fn continue_turn(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        prompt: &TurnId,
+        order: MutexGuard<'_, ()>,
+    ) -> Result<Continued, BridgeError> {
         let conversation = self.call(GetConversation::of(id)).await?.conversation;
         let resets_at = conversation.limit.and_then(|limit| limit.resets_at);
         let call = Continue {
             at: Some(resets_at.map_or(ContinueAt::Now, |_| ContinueAt::Reset)),
             ..Continue::of(id)
         };
-        self.call(call).await?;
-        Ok(match resets_at {
-            Some(at) => format!("The turn continues when the limit ends, at {}.", time::text(at)),
-            None => "The turn continues.".to_owned(),
-        })
+        let mut ended = session.awaits_continuation(prompt);
+        let scheduled = in_order(self.call(call), order).await?.continuation;
+        if let Some(later) = scheduled.filter(|scheduled| scheduled.at > Timestamp::now()) {
+            let at = time::text(later.at);
+            return Ok(Continued::Words(format!(
+                "The turn continues when the limit ends, at {at}."
+            )));
+        }
+        let turn = tokio::select! {
+            biased;
+            turn = &mut ended => turn.ok(),
+            () = session.prompt_cancelled(prompt) => {
+                self.call_off(id).await?;
+                match ended.try_recv() {
+                    Ok(turn) => Some(turn),
+                    Err(_) => return Ok(Continued::Turn(cancelled())),
+                }
+            }
+        };
+        if let Some(turn) = turn {
+            return Ok(Continued::Turn(self.answer(session, &turn).await));
+        }
+        let conversation = self.call(GetConversation::of(id)).await?.conversation;
+        Ok(Continued::Words(
+            match (conversation.continuation, conversation.failure) {
+                (Some(later), _) => format!("The turn continues at {}.", time::text(later.at)),
+                (None, Some(failure)) => format!("The turn was not continued: {failure}"),
+                (None, None) => "There is nothing to continue any more.".to_owned(),
+            },
+        ))
+    }
+
+    /// Calls a continuation off, or cancels its turn if that has begun.
+    async fn call_off(&self, id: ConversationId) -> Result<(), BridgeError> {
+        let call_off = Continue {
+            cancel: true,
+            ..Continue::of(id)
+        };
+        // It is refused if the prompt was sent.
+        match self.call(call_off).await {
+            Err(error) if error.kind != ErrorKind::Busy => return Err(error),
+            _ => self.call(Cancel::of(id)).await?,
+        };
+        Ok(())
     }
 
     /// The turns, the newest last.

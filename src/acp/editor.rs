@@ -101,6 +101,12 @@ impl From<Reply> for Done {
     }
 }
 
+impl From<String> for Done {
+    fn from(result: String) -> Self {
+        Self::from(Ok(result))
+    }
+}
+
 impl Done {
     /// The answer that makes a session known to the editor.
     pub(super) fn opened(reply: Reply, session: Arc<Session>, order: OwnedMutexGuard<()>) -> Self {
@@ -211,17 +217,11 @@ impl Editor {
             return;
         }
         let stop = CancellationToken::new();
-        let session = match self.connection.session_of(method, params) {
-            Ok(session) => session,
-            Err(failure) => {
-                self.refuse(Some(id), failure);
-                return;
-            }
-        };
+        let session = self.connection.session_of(params);
         // Only a prompt has one.
         let turn = TurnId::mint();
         let cancel = match &session {
-            Some(session) if method == "session/prompt" => {
+            Ok(session) if method == "session/prompt" => {
                 session.prompt_arrives(turn.clone());
                 Cancel::Turn(Arc::clone(session), turn.clone())
             }
@@ -232,12 +232,9 @@ impl Editor {
         let opens = matches!(method, "session/load" | "session/resume");
         let makes = matches!(method, "session/new" | "session/fork");
         let connection = Arc::clone(&self.connection);
-        let work = Arc::clone(&connection).carry_out(
-            method.to_owned(),
-            params.to_owned(),
-            session.clone(),
-            turn.clone(),
-        );
+        let about = session.as_ref().ok().cloned();
+        let work =
+            Arc::clone(&connection).carry_out(method.to_owned(), params.to_owned(), session, turn.clone());
         let work = match makes {
             true => to_its_end(Arc::clone(&connection), work.boxed()).boxed(),
             false => work.boxed(),
@@ -252,7 +249,7 @@ impl Editor {
             };
             lock(&requests).remove(&turn);
             let Done { reply, opened } = done;
-            if let (Some(session), true, None) = (&session, opens, &opened) {
+            if let (Some(session), true, None) = (&about, opens, &opened) {
                 // The next request about the session opens it anew.
                 session.abort_opening();
             }
@@ -264,7 +261,7 @@ impl Editor {
             if let (Some((session, _order)), Ok(())) = (opened, sent) {
                 session.release().await;
             }
-            if let Some(session) = session {
+            if let Some(session) = about {
                 session.prompt_answered(&turn);
                 connection.forget_closed(&session);
             }
@@ -311,8 +308,15 @@ impl Editor {
                     *lock(&self.connection.chosen) = chosen;
                 }
             }
-            // A notification that is not known is ignored, as the protocol asks.
-            _ => {}
+            // What the protocol does not name passes to the agent of the session. Nothing else is known.
+            _ => {
+                let about = self.connection.session_of(params);
+                if let (Ok(session), Ok(params)) = (about, message::read(params)) {
+                    let (connection, method) = (Arc::clone(&self.connection), method.to_owned());
+                    let passed = async move { connection.pass_notification(session, method, params).await };
+                    self.begin(0, passed);
+                }
+            }
         }
     }
 
@@ -322,39 +326,11 @@ impl Editor {
     }
 }
 
-/// The methods that are about no session or make one, and those that are about one.
-const GLOBAL: [&str; 6] = [
-    COMMAND,
-    "initialize",
-    "authenticate",
-    "logout",
-    "session/list",
-    "session/new",
-];
-const OF_SESSION: [&str; 9] = [
-    "session/load",
-    "session/resume",
-    "session/fork",
-    "session/prompt",
-    "session/close",
-    "session/delete",
-    "session/set_mode",
-    "session/set_model",
-    "session/set_config_option",
-];
-
 impl Connection {
-    /// The session that a request is about.
-    fn session_of(&self, method: &str, params: &str) -> Result<Option<Arc<Session>>, Failure> {
-        if GLOBAL.contains(&method) {
-            return Ok(None);
-        }
-        if !OF_SESSION.contains(&method) {
-            let why = format!("there is no method {method:?}");
-            return Err(Failure::of(ErrorKind::MethodNotFound, why));
-        }
+    /// The session that a message is about.
+    fn session_of(&self, params: &str) -> Result<Arc<Session>, Failure> {
         let OfSession { session_id } = message::read(params)?;
-        Ok(Some(self.session(&session_id)))
+        Ok(self.session(&session_id))
     }
 
     /// Carries out a request. Nothing happens before the first poll.
@@ -362,31 +338,37 @@ impl Connection {
         self: Arc<Self>,
         method: String,
         params: String,
-        session: Option<Arc<Session>>,
+        session: Result<Arc<Session>, Failure>,
         turn: TurnId,
     ) -> Done {
         let params = params.as_str();
-        let Some(session) = session else {
-            return match method.as_str() {
-                "initialize" => self.initialize(params).await.into(),
-                COMMAND => self.command_of(params).into(),
-                "authenticate" => self.authenticate(params).await.into(),
-                "logout" => self.logout().await.into(),
-                "session/list" => self.list(params).await.into(),
-                _ => done(self.new_session(params).await),
-            };
+        let done = async {
+            Ok(match method.as_str() {
+                "initialize" => self.initialize(params).await?.into(),
+                COMMAND => self.command_of(params)?.into(),
+                "authenticate" => self.authenticate(params).await?.into(),
+                "logout" => self.logout().await?.into(),
+                "session/list" => self.list(params).await?.into(),
+                "session/new" => self.new_session(params).await?,
+                "session/load" => self.load(session?, params).await?,
+                "session/resume" => self.resume(session?, params).await?,
+                "session/fork" => self.fork(session?, params).await?,
+                "session/prompt" => self.prompt(&session?, turn, params).await?.into(),
+                "session/close" => self.close(&*session?).await?.into(),
+                "session/delete" => self.delete(&*session?).await?.into(),
+                "session/set_mode" => self.set_mode(&session?, params).await?.into(),
+                "session/set_model" => self.set_model(&session?, params).await?.into(),
+                "session/set_config_option" => self.set_option(&session?, params).await?.into(),
+                _ => match session {
+                    Ok(session) => self.pass(&session, method, params).await?.into(),
+                    Err(_) => {
+                        let why = format!("there is no method {method:?}");
+                        return Err(Failure::of(ErrorKind::MethodNotFound, why));
+                    }
+                },
+            })
         };
-        match method.as_str() {
-            "session/load" => done(self.load(session, params).await),
-            "session/resume" => done(self.resume(session, params).await),
-            "session/fork" => done(self.fork(session, params).await),
-            "session/prompt" => self.prompt(&session, turn.clone(), params).await.into(),
-            "session/close" => self.close(&session).await.into(),
-            "session/delete" => self.delete(&session).await.into(),
-            "session/set_mode" => self.set_mode(&session, params).await.into(),
-            "session/set_model" => self.set_model(&session, params).await.into(),
-            _ => self.set_option(&session, params).await.into(),
-        }
+        done.await.unwrap_or_else(|failure| Done::from(Err(failure)))
     }
 
     /// Carries out a call, as an app's.
@@ -528,10 +510,6 @@ async fn to_its_end(connection: Arc<Connection>, mut work: BoxFuture<'static, Do
     });
     let failed = |_| Done::from(Err(Failure::of(ErrorKind::InternalError, "the request failed")));
     is_made.await.unwrap_or_else(failed)
-}
-
-fn done(outcome: Result<Done, Failure>) -> Done {
-    outcome.unwrap_or_else(|failure| Done::from(Err(failure)))
 }
 
 /// Whether it says that the conversation was deleted.

@@ -1,4 +1,5 @@
-//! Requests of the agent for the editor's files and terminals.
+//! Requests of the agent for the editor's files and terminals, and those that the protocol does not name; and what the editor
+//! sends of that kind.
 //!
 //! Owns those that the editor has not answered, and which terminals it has. Only the id of the session is replaced; what becomes of
 //! a request that the editor never answers is decided where it comes from.
@@ -6,14 +7,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bridge_protocol::ErrorKind;
+use bridge_protocol::method::{GetConversation, Resume};
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::message;
+use super::editor::Connection;
+use super::message::{self, Failure, Reply};
+use super::prompting::in_order;
 use super::session::Session;
 use crate::agent::message::{RawId, method};
-use crate::bridge::{ClientRequest, Suits};
+use crate::bridge::{ClientRequest, Occasion, Suits};
 
 /// What the agent wants of the editor in one session.
 #[derive(Debug, Default)]
@@ -88,7 +93,7 @@ impl Session {
     /// Passes a request on, in its place among the updates.
     pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
         let (agents_id, method) = (request.id.clone(), request.method.clone());
-        let params = message::with_session(&request.params, &self.name);
+        let params = message::with_session(request.params.get(), &self.name);
         let forwarded = Forwarded {
             session: Arc::downgrade(self),
             request,
@@ -129,6 +134,36 @@ impl Session {
         let State { requests, .. } = std::mem::take(&mut *self.forwarding.lock());
         for id in requests.into_values() {
             self.peer.take_forwarded(id);
+        }
+    }
+}
+
+impl Connection {
+    /// Passes a request that the protocol does not name on to the agent.
+    pub(super) async fn pass(&self, session: &Arc<Session>, method: String, params: &str) -> Reply {
+        let order = session.order.lock().await;
+        let params: RawJson = message::read(params)?;
+        let id = self.attached(session).await?;
+        session.release().await;
+        self.run_for(session, id, Occasion::Use)?;
+        if !self.call(GetConversation::of(id)).await?.conversation.live {
+            self.call(Resume::of(id)).await?;
+        }
+        let answer = in_order(self.bridge.pass(id, method, params), order).await?;
+        let unreadable = || Failure::of(ErrorKind::InternalError, "the agent's error cannot be read");
+        match answer {
+            Ok(result) => Ok(result.get().to_owned()),
+            Err(error) => Err(Failure::of_agent(&error).unwrap_or_else(unreadable)),
+        }
+    }
+
+    /// Passes a notification that the protocol does not name on to the agent, if the session is open.
+    pub(super) async fn pass_notification(&self, session: Arc<Session>, method: String, params: RawJson) {
+        let _order = session.order.lock().await;
+        if let Some(id) = session.conversation()
+            && let Err(error) = self.bridge.pass_notification(id, method, params)
+        {
+            tracing::debug!(%error, "an editor's notification was not passed on");
         }
     }
 }

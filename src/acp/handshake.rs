@@ -9,27 +9,22 @@ use std::time::Duration;
 use bridge_protocol::editor::{AgentCommand, Chosen, SIGN_IN};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, ErrorKind};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::client::Client;
 use super::editor::Connection;
-use super::message::{self, Failure, Members, Reply};
+use super::message::{self, Failure, Reply};
 use crate::agent::client::ClientProfile;
+use crate::agent::members::Members;
 use crate::agent::session::{Initialized, PROTOCOL_VERSION};
 
 /// How long the answer to `initialize` waits for the agent's. Some editors give up after 20 s.
 const AGENT_WAIT: Duration = Duration::from_secs(10);
 
-/// The capabilities of the agent that are the editor's as well, and those that most agents have.
-const OF_AGENT: [(&str, &str); 3] = [
-    (
-        "promptCapabilities",
-        r#"{"image":true,"audio":false,"embeddedContext":true}"#,
-    ),
-    ("mcpCapabilities", r#"{"http":true,"sse":true}"#),
-    ("auth", "{}"),
-];
+/// The capabilities that most agents have, where the agent's own are not known.
+const USUAL_CAPABILITIES: &str = r#"{"promptCapabilities":{"image":true,"audio":false,"embeddedContext":true},
+    "mcpCapabilities":{"http":true,"sse":true},"auth":{}}"#;
 
 impl Connection {
     pub(super) async fn initialize(&self, params: &str) -> Reply {
@@ -37,44 +32,40 @@ impl Connection {
         let introduced = tokio::time::timeout(AGENT_WAIT, self.introduced()).await;
         // A session says why an agent does not start.
         let agent = introduced.ok().and_then(Result::ok);
-        let reported = agent.as_ref().map(|agent| capabilities_of(agent));
-        let mut capabilities = json!({
-            "loadSession": true,
-            "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
-            "_meta": {"sessiond": {
-                "version": env!("CARGO_PKG_VERSION"),
-                "new": {"agent": {}, "namespace": {}},
-                "fork": {"at": {}},
-                "prompt": {"edit": {}, "checkpointId": {}},
-            }},
-        });
-        if agent
-            .as_ref()
-            .is_some_and(|agent| agent.capabilities.additional_directories)
-        {
-            capabilities["sessionCapabilities"]["additionalDirectories"] = json!({});
-        }
-        for (name, usual) in OF_AGENT {
-            let reported = reported.as_ref().map(|members| members.get(name));
-            let value = match reported {
-                Some(reported) => reported.and_then(|raw| raw.read().ok()),
-                None => serde_json::from_str(usual).ok(),
-            };
-            if let Some(value) = value {
-                capabilities[name] = value;
-            }
-        }
+        // What the agent answers beside what is ours passes byte for byte.
+        let raw = agent.as_ref().map_or("{}", |agent| agent.raw.get());
+        let mut answer: Members = message::read(raw)?;
+        let members = |raw: Option<&RawJson>| raw.and_then(|raw| raw.read().ok()).unwrap_or_default();
+        let mut capabilities: Members = match &agent {
+            Some(_) => members(answer.get("agentCapabilities")),
+            None => message::read(USUAL_CAPABILITIES)?,
+        };
+        let mut sessions: Members = members(capabilities.get("sessionCapabilities"));
+        let mut meta: Members = members(capabilities.get("_meta"));
         let methods = agent.as_ref().map(|agent| self.sign_in_methods(agent));
-        message::result(&json!({
-            "protocolVersion": PROTOCOL_VERSION,
-            "agentCapabilities": capabilities,
-            "authMethods": methods.unwrap_or_default(),
-            "agentInfo": {
-                "name": "sessiond",
-                "title": "session-bridge",
-                "version": env!("CARGO_PKG_VERSION"),
-            },
-        }))
+        for name in ["list", "resume", "fork", "close", "delete"] {
+            set(&mut sessions, name, &json!({}));
+        }
+        let extras = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "new": {"agent": {}, "namespace": {}},
+            "fork": {"at": {}},
+            "prompt": {"edit": {}, "checkpointId": {}},
+        });
+        set(&mut meta, "sessiond", &extras);
+        set(&mut capabilities, "loadSession", &true);
+        set(&mut capabilities, "sessionCapabilities", &sessions);
+        set(&mut capabilities, "_meta", &meta);
+        set(&mut answer, "protocolVersion", &PROTOCOL_VERSION);
+        set(&mut answer, "agentCapabilities", &capabilities);
+        set(&mut answer, "authMethods", &methods.unwrap_or_default());
+        let own = json!({
+            "name": "sessiond",
+            "title": "session-bridge",
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        set(&mut answer, "agentInfo", &own);
+        message::result(&answer)
     }
 
     /// Signs in by a method that the agent offers.
@@ -97,7 +88,8 @@ impl Connection {
             return Err(Failure::of(ErrorKind::InvalidParams, why));
         }
         let (agent, client) = (self.agent_or_default(), self.profile());
-        self.bridge.sign_in(&agent, &client, &method_id).await?;
+        let other = message::other_params(params, &["methodId"]);
+        self.bridge.sign_in(&agent, &client, &method_id, other).await?;
         Ok("{}".to_owned())
     }
 
@@ -172,6 +164,11 @@ impl Connection {
     }
 }
 
+fn set(members: &mut Members, name: &str, value: &impl Serialize) {
+    let value = RawJson::from_value(value).unwrap_or_default();
+    members.insert(name.to_owned(), value);
+}
+
 fn methods_of(agent: &Initialized) -> Vec<RawJson> {
     let methods = agent.auth_methods.as_ref();
     methods
@@ -185,20 +182,6 @@ fn id_of(method: &RawJson) -> Option<String> {
         id: String,
     }
     method.read().ok().map(|Method { id }| id)
-}
-
-fn capabilities_of(agent: &Initialized) -> Members {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Answer {
-        #[serde(default)]
-        agent_capabilities: Members,
-    }
-    let answer = serde_json::from_str(agent.raw.get());
-    answer.map_or_else(
-        |_| Members::new(),
-        |Answer { agent_capabilities }| agent_capabilities,
-    )
 }
 
 fn not_offered(method: &str) -> Failure {

@@ -5,14 +5,12 @@ use std::fmt;
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ErrorKind};
-use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// The members of an object, in their order.
-pub(super) type Members = IndexMap<String, RawJson>;
+use crate::agent::members::{self, Members, object_of};
 
 /// The result of a request as JSON, or its error.
 pub(super) type Reply = Result<String, Failure>;
@@ -64,6 +62,19 @@ impl Failure {
         Self::new(code(ErrorKind::InternalError), message.to_owned(), data)
     }
 
+    /// An error of the agent, as the agent wrote it.
+    pub(super) fn of_agent(error: &RawJson) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Upstream {
+            code: i64,
+            #[serde(default)]
+            message: String,
+        }
+        let Upstream { code, message } = error.read().ok()?;
+        let error = error.clone();
+        Some(Self { code, message, error })
+    }
+
     /// Whether the session is unknown.
     pub(super) fn is_not_found(&self) -> bool {
         self.code == i64::from(NOT_FOUND)
@@ -98,17 +109,8 @@ impl From<BridgeError> for Failure {
     /// An error of the agent stays as the agent wrote it. That the agent does not know its session is not that the editor's does
     /// not exist.
     fn from(error: BridgeError) -> Self {
-        #[derive(Deserialize)]
-        struct Upstream {
-            code: i64,
-            #[serde(default)]
-            message: String,
-        }
-        let upstream = error.details.get("upstream");
-        match upstream.and_then(|upstream| Some((upstream.read().ok()?, upstream.clone()))) {
-            Some((Upstream { code, message }, error)) if code != i64::from(NOT_FOUND) => {
-                Self { code, message, error }
-            }
+        match error.details.get("upstream").and_then(Self::of_agent) {
+            Some(failure) if !failure.is_not_found() => failure,
             _ => {
                 let data = serde_json::to_value(error.data()).unwrap_or_default();
                 let code = match error.details.contains_key("agent") {
@@ -143,17 +145,19 @@ pub(super) fn answer(id: Option<&str>, reply: &Reply) -> String {
 
 /// A notification.
 pub(super) fn notification(method: &str, params: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
+    let method = Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#)
 }
 
 /// A request to the editor.
 pub(super) fn request(id: u64, method: &str, params: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    let method = Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
 }
 
 /// The same parameters for the editor's own session; its own id is put in place of the agent's.
-pub(super) fn with_session(params: &RawJson, session: &str) -> String {
-    with_member(params.get(), "sessionId", &RawJson::from(Value::from(session)))
+pub(super) fn with_session(params: &str, session: &str) -> String {
+    with_member(params, "sessionId", RawJson::from(Value::from(session)))
 }
 
 /// The parameters without those of these names, and without what is meant for the daemon; none if nothing is left.
@@ -169,10 +173,7 @@ pub(super) fn other_params(params: &str, names: &[&str]) -> Option<RawJson> {
             members.insert("_meta".to_owned(), RawJson::from_value(&meta).ok()?);
         }
     }
-    match members.is_empty() {
-        true => None,
-        false => RawJson::from_value(&members).ok(),
-    }
+    object_of(&members)
 }
 
 /// The update with a chunk of a message: a content block.
@@ -205,13 +206,10 @@ pub(super) fn kind_of(update: &str) -> String {
     serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
 }
 
-/// An update with another value of this member, and every other member as it came.
-pub(super) fn with_member(update: &str, name: &str, value: &RawJson) -> String {
-    let Ok(mut members) = serde_json::from_str::<Members>(update) else {
-        return update.to_owned();
-    };
-    members.insert(name.to_owned(), value.clone());
-    RawJson::from_value(&members).map_or_else(|_| update.to_owned(), |update| update.get().to_owned())
+/// An object with another value of this member, and every other member as it came.
+pub(super) fn with_member(object: &str, name: &str, value: RawJson) -> String {
+    let changed = members::with_member(object, name, value);
+    changed.map_or_else(|| object.to_owned(), |changed| changed.get().to_owned())
 }
 
 /// A member of an object, raw.

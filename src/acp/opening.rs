@@ -23,8 +23,9 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
 use super::fork_point::ForkPoint;
-use super::message::{self, Failure, Members, Reply};
+use super::message::{self, Failure, Reply};
 use super::session::{Session, Snapshot, chunks_of};
+use crate::agent::members::Members;
 use crate::bridge::Occasion;
 
 /// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
@@ -453,8 +454,10 @@ impl Connection {
                 session.replay(&prompt).await;
             }
         }
-        for update in running.updates.iter().filter(|_| is_whole) {
-            session.replay(update.get()).await;
+        for event in snapshot.updates.iter().filter(|_| is_whole) {
+            if let Some(update) = event.update() {
+                session.replay_as_it_came(update, event.params()).await;
+            }
         }
         Ok(())
     }

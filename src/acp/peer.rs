@@ -123,7 +123,7 @@ impl Peer {
         id
     }
 
-    /// Whether the editor has the files or terminals that a method of the agent is for.
+    /// Whether the editor may answer a request of the agent.
     pub(super) fn offers(&self, method: &MethodName) -> bool {
         let state = self.lock();
         !state.has_left && state.client.offers(method)

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
-use super::message::{self, Failure, Members, Reply};
+use super::message::{self, Failure, Reply};
 use super::opening::Extras;
 use super::session::Session;
+use crate::agent::members::Members;
 use crate::bridge::{NewTurn, Occasion};
 
 /// How long an answer waits for the checkpoint of its turn.
@@ -142,7 +143,13 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
     let stop_reason = match (&turn.stop_reason, &turn.failure) {
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
-                session.send_text(&limit_words(session, &failure.message, failure.resets_at));
+                let continues = turn.continuation.is_some();
+                session.send_text(&limit_words(
+                    session,
+                    &failure.message,
+                    failure.resets_at,
+                    continues,
+                ));
                 &StopReason::EndTurn
             }
             FailureKind::AuthRequired => return Err(Failure::of(ErrorKind::AuthRequired, &failure.message)),
@@ -190,20 +197,20 @@ fn refused(session: &Session, error: BridgeError) -> Reply {
     }
     let resets_at = error.detail("resetsAt");
     let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());
-    session.send_text(&limit_words(session, &error.message, resets_at));
+    session.send_text(&limit_words(session, &error.message, resets_at, false));
     message::result(&json!({ "stopReason": StopReason::EndTurn }))
 }
 
-/// The message in place of an answer when a usage limit is reached.
-fn limit_words(session: &Session, message: &str, resets_at: Option<Timestamp>) -> String {
+/// The message in place of an answer when a usage limit is reached. `continues`: whether the turn continues then anyway.
+fn limit_words(session: &Session, message: &str, resets_at: Option<Timestamp>, continues: bool) -> String {
     let until = match resets_at {
         Some(at) => format!("The limit ends at {}.", time::text(at)),
         None => "The agent did not report when the limit ends.".to_owned(),
     };
-    let how = session
-        .command_named("continue")
-        .map_or_else(String::new, |name| {
-            format!(" To continue this turn then, send /{name}.")
-        });
+    let how = match (continues, session.command_named("continue")) {
+        (true, _) => " This turn continues then.".to_owned(),
+        (false, Some(name)) => format!(" To continue this turn then, send /{name}."),
+        (false, None) => String::new(),
+    };
     format!("The agent's usage limit is reached: {message}\n\n{until}{how}")
 }

@@ -7,10 +7,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
+use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
+use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, Cursor, ErrorKind, InterruptId, TurnId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use super::forwarding::Forwarding;
 use super::peer::Peer;
 use super::{commands, message};
+use crate::agent::message::method;
 use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
 
@@ -57,8 +58,8 @@ struct State {
     held: Option<Held>,
     /// Whether messages are held only after a cancelled prompt, until the next turn.
     holds_after_cancel: bool,
-    /// The turns of the editor's prompts that are not answered, in the order of arrival, and whether they were cancelled.
-    turns: Vec<(TurnId, bool)>,
+    /// The editor's prompts that are not answered, in the order of arrival.
+    prompts: Vec<OwnPrompt>,
     /// How many prompts were accepted since the snapshot.
     accepted: usize,
     /// The running turn, of any client, and whether the editor has cancelled it.
@@ -81,6 +82,24 @@ struct State {
     urls: HashSet<String>,
 }
 
+/// A prompt of the editor.
+struct OwnPrompt {
+    /// The turn that it is to have.
+    id: TurnId,
+    is_cancelled: bool,
+    /// Set if it is a command that continues a turn.
+    continuation: Option<Continuation>,
+}
+
+/// A continuation that a prompt waits for.
+struct Continuation {
+    /// Whether it was seen to be due. After that, it can end without a turn.
+    is_due: bool,
+    /// The turn, once it has begun.
+    turn: Option<TurnId>,
+    ended: oneshot::Sender<TurnResult>,
+}
+
 /// Messages that are held back, as many as may wait for one client.
 #[derive(Default)]
 struct Held {
@@ -94,6 +113,8 @@ pub(super) struct Snapshot {
     /// When it was taken.
     pub(super) at: Timestamp,
     pub(super) running: Option<RunningTurn>,
+    /// The updates of the running turn, as they came.
+    pub(super) updates: Vec<Encoded>,
     pub(super) info: SessionInfo,
 }
 
@@ -200,7 +221,7 @@ impl Session {
         self.forget_forwarded();
         *state = State {
             subscription: state.subscription + 1,
-            turns: std::mem::take(&mut state.turns),
+            prompts: std::mem::take(&mut state.prompts),
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();
@@ -260,7 +281,7 @@ impl Session {
         let update = {
             let mut state = self.lock();
             if let Some(held) = &mut state.held {
-                held.lines.retain(|line| !self.is_of_commands(line));
+                held.lines.retain(|line| !is_of_commands(line));
                 held.bytes = held.lines.iter().map(String::len).sum();
             }
             self.announcement(&state)
@@ -280,13 +301,6 @@ impl Session {
         )
     }
 
-    fn is_of_commands(&self, line: &str) -> bool {
-        let update = line
-            .strip_prefix(&self.head)
-            .and_then(|rest| rest.strip_suffix("}}"));
-        update.is_some_and(|update| message::kind_of(update) == COMMANDS)
-    }
-
     /// The command of ours that a prompt is, and what follows its name.
     pub(super) fn command_in(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
         let wanted = self.peer.wants_commands();
@@ -296,10 +310,23 @@ impl Session {
 
     /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
     pub(super) async fn replay(&self, update: &str) {
+        self.replay_as_it_came(update, None).await;
+    }
+
+    /// The same with what came beside the update.
+    pub(super) async fn replay_as_it_came(&self, update: &str, params: Option<&str>) {
         let kind = message::kind_of(update);
-        if kind != COMMANDS && self.peer.takes(&kind) {
-            let shown = self.with_shown_options(&kind, update);
-            self.replay_as_it_is(shown.as_deref().unwrap_or(update)).await;
+        if kind == COMMANDS || !self.peer.takes(&kind) {
+            return;
+        }
+        let shown = self.with_shown_options(&kind, update);
+        let update = shown.as_deref().unwrap_or(update);
+        match params {
+            None => self.replay_as_it_is(update).await,
+            Some(params) => {
+                let line = self.line_with(params, update);
+                let _gone = self.peer.outbox.push_leaving_room(&[&line]).await;
+            }
         }
     }
 
@@ -354,37 +381,57 @@ impl Session {
 
     /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
     pub(super) fn prompt_arrives(&self, turn: TurnId) {
-        self.lock().turns.push((turn, false));
+        self.lock().prompts.push(OwnPrompt {
+            id: turn,
+            is_cancelled: false,
+            continuation: None,
+        });
     }
 
     /// The prompt of this turn is answered.
     pub(super) fn prompt_answered(&self, turn: &TurnId) {
-        self.lock().turns.retain(|(own, _)| own != turn);
+        self.lock().prompts.retain(|own| own.id != *turn);
     }
 
     /// Whether the prompt of this turn was cancelled.
     pub(super) fn is_cancelled(&self, turn: &TurnId) -> bool {
-        self.lock().turns.contains(&(turn.clone(), true))
+        let state = self.lock();
+        let own = state.prompts.iter().find(|own| own.id == *turn);
+        own.is_some_and(|own| own.is_cancelled)
     }
 
     /// The turns of the editor's prompts.
     pub(super) fn turns(&self) -> Vec<TurnId> {
-        self.lock().turns.iter().map(|(turn, _)| turn.clone()).collect()
+        self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
+    }
+
+    /// The turn that the prompt of this id continues from now on is its own. Receives the end of that turn, and nothing if the
+    /// continuation ends without one.
+    pub(super) fn awaits_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
+        let (ended, end) = oneshot::channel();
+        if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
+            own.continuation = Some(Continuation {
+                is_due: false,
+                turn: None,
+                ended,
+            });
+        }
+        end
     }
 
     /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
     /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
     pub(super) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
-        let State { turns, running, .. } = &mut *state;
+        let State { prompts, running, .. } = &mut *state;
         let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
-        let cancelled = turns
-            .iter_mut()
-            .rev()
+        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.id));
+        let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
+        let running = running.iter_mut().filter(|(turn, _)| is_meant(turn));
+        let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
+        let found = own
             .chain(running)
-            .filter(|(turn, _)| is_meant(turn));
-        let found = cancelled
-            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then(|| turn.clone()))
+            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then_some(turn))
             .collect();
         self.prompts_cancelled.notify_waiters();
         found
@@ -467,6 +514,13 @@ impl Session {
         format!("{}{update}}}}}", self.head)
     }
 
+    /// An update with the other parameters of the agent.
+    fn line_with(&self, params: &str, update: &str) -> String {
+        let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
+        let params = message::with_member(params, "update", update);
+        message::notification("session/update", &message::with_session(&params, &self.name))
+    }
+
     fn on_encoded(
         self: &Arc<Self>,
         number: u64,
@@ -478,9 +532,9 @@ impl Session {
             return Taken::Gone;
         }
         match event.update() {
-            Some(update) => self.on_update(&mut state, update),
+            Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, awaited),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.updates(), awaited),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match awaited {
@@ -492,7 +546,7 @@ impl Session {
         }
     }
 
-    fn on_update(&self, state: &mut State, update: &str) -> Taken {
+    fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
         let kind = message::kind_of(update);
         if !self.peer.takes(&kind) {
             return Taken::Yes;
@@ -512,24 +566,33 @@ impl Session {
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
                 let commands = commands::announced(state.commands.as_ref());
-                let update = message::with_member(update, "availableCommands", &commands);
-                return self.send_update(state, &update);
+                let update = message::with_member(update, "availableCommands", commands);
+                return self.send_as_it_came(state, &update, params);
             }
         }
-        self.send_update(state, update)
+        self.send_as_it_came(state, update, params)
+    }
+
+    /// Sends an update with what came beside it.
+    fn send_as_it_came(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
+        match params {
+            Some(params) => self.send(state, self.line_with(params, update)),
+            None => self.send_update(state, update),
+        }
     }
 
     /// An update of the options with those that the editor supports; nothing if that are all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
         let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
         let shown = self.peer.shown_options(reported.clone());
-        (shown != reported).then(|| message::with_member(update, "configOptions", &shown))
+        (shown != reported).then(|| message::with_member(update, "configOptions", shown))
     }
 
     fn on_event(
         self: &Arc<Self>,
         state: &mut State,
         envelope: EventEnvelope,
+        updates: &[Encoded],
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Taken {
         match envelope.event {
@@ -556,10 +619,26 @@ impl Session {
                         conversation,
                         at: envelope.at,
                         running,
+                        updates: updates.to_vec(),
                         info: *info,
                     });
                 }
                 taken
+            }
+            // It comes before the turn's prompt.
+            Event::Continued { turn_id } => {
+                let mut awaited = state
+                    .prompts
+                    .iter_mut()
+                    .filter_map(|own| own.continuation.as_mut());
+                if let Some(awaited) = awaited.find(|awaited| awaited.turn.is_none()) {
+                    awaited.turn = Some(turn_id);
+                }
+                Taken::Yes
+            }
+            Event::Updated { conversation } => {
+                state.continuation_changed(&conversation);
+                Taken::Yes
             }
             Event::PromptAccepted { turn_id, prompt } => {
                 let taken = self.end_hold_after_cancel(state);
@@ -591,6 +670,13 @@ impl Session {
                     && state.held.is_none()
                 {
                     (state.held, state.holds_after_cancel) = (Some(Held::default()), true);
+                }
+                let mut own = state.prompts.iter_mut();
+                if let Some(own) = own.find(|own| *own.turn() == turn.turn_id)
+                    && let Some(awaited) = own.continuation.take()
+                {
+                    // The command may have been cancelled.
+                    let _unwanted = awaited.ended.send(turn);
                 }
                 Taken::Yes
             }
@@ -668,7 +754,7 @@ impl Session {
         };
         let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
         state.questions.insert(asked.id.clone(), request);
-        let params = message::with_session(&asked.request, &self.name);
+        let params = message::with_session(asked.request.get(), &self.name);
         let line = message::request(request, method, &params);
         match state.holds_after_cancel {
             // It must not wait unseen for the editor's next prompt.
@@ -677,14 +763,18 @@ impl Session {
         }
     }
 
-    /// Passes on that the user is done at a URL, if this editor was asked to open it.
-    fn elicitation_completed(&self, params: &str) {
-        let mut state = self.lock();
-        let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
-        if id.is_some_and(|id: String| state.urls.remove(&id)) {
-            // A client that is too slow for it is dropped by the next event.
-            let _taken = self.send(&mut state, message::notification("elicitation/complete", params));
-        }
+    /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.
+    fn notified(&self, method: &str, params: &str) {
+        let line = if method == method::ELICITATION_COMPLETE {
+            let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
+            if !id.is_some_and(|id: String| self.lock().urls.remove(&id)) {
+                return;
+            }
+            message::notification(method, params)
+        } else {
+            message::notification(method, &message::with_session(params, &self.name))
+        };
+        self.send_own(line);
     }
 
     /// Shows a prompt that the editor did not send.
@@ -743,7 +833,34 @@ impl Session {
 impl State {
     /// Whether the turn is that of a prompt of the editor.
     fn is_own(&self, turn: &TurnId) -> bool {
-        self.turns.iter().any(|(own, _)| own == turn)
+        self.prompts.iter().any(|own| own.turn() == turn)
+    }
+
+    /// Ends the wait for a continuation that has no turn: it was given up, called off or put off.
+    fn continuation_changed(&mut self, conversation: &Conversation) {
+        let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
+        let runs = matches!(
+            conversation.state,
+            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+        );
+        for own in &mut self.prompts {
+            if let Some(awaited) = &mut own.continuation {
+                awaited.is_due |= is_due;
+            }
+            (own.continuation)
+                .take_if(|awaited| awaited.is_due && awaited.turn.is_none() && !is_due && !runs);
+        }
+    }
+}
+
+impl OwnPrompt {
+    /// The turn that answers it.
+    fn turn(&self) -> &TurnId {
+        let continued = self
+            .continuation
+            .as_ref()
+            .and_then(|awaited| awaited.turn.as_ref());
+        continued.unwrap_or(&self.id)
     }
 }
 
@@ -765,6 +882,13 @@ const REWOUND_ELSEWHERE: &str =
     "Another client went back to an earlier turn of this conversation; reopen the thread to see it so.\n\n";
 const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
+
+/// Whether a message announces commands.
+fn is_of_commands(line: &str) -> bool {
+    let params = message::member(line, "params").filter(|_| line.contains(COMMANDS));
+    let update = params.and_then(|params| message::member(params.get(), "update"));
+    update.is_some_and(|update| message::kind_of(update.get()) == COMMANDS)
+}
 
 /// A prompt as the updates that show it.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {

@@ -10,8 +10,9 @@ use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 
 use super::editor::Connection;
-use super::message::{self, Failure, Members, Reply};
+use super::message::{self, Failure, Reply};
 use super::session::Session;
+use crate::agent::members::Members;
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {

@@ -2,13 +2,10 @@
 
 use bridge_protocol::AgentName;
 use bridge_protocol::raw::RawJson;
-use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::members::Members;
 use super::message::{MethodName, method};
-
-/// The members of an object, in their order.
-type Members = IndexMap<String, RawJson>;
 
 const NATIVE_SUBAGENTS: &str = "nativeSubagentSessions";
 
@@ -20,6 +17,8 @@ pub struct ClientProfile {
     pub capabilities: Option<RawJson>,
     /// `clientInfo`, as the client sent it.
     pub info: Option<RawJson>,
+    /// The other parameters of `initialize`: members that the protocol does not name, and `_meta`.
+    pub other: Option<RawJson>,
     /// Arguments for the command of this agent, after the configured ones.
     pub arguments: Option<(AgentName, Vec<String>)>,
     /// Further parameters with which the client opened a session: members that the protocol does not name, and `_meta`. They do

@@ -86,6 +86,8 @@ struct Parts {
     result: Span,
     result_session_id: Span,
     error: Span,
+    /// Whether `params` has members that are not listed here.
+    has_other_params: bool,
 }
 
 /// A scanned line: borrowed, cheap to copy, not decoded.
@@ -260,6 +262,12 @@ impl Line {
     #[must_use]
     pub fn params(&self) -> Option<&str> {
         self.parts.params.slice(&self.text)
+    }
+
+    /// `params`, if there is more in it than a session and an update.
+    #[must_use]
+    pub fn params_beside_update(&self) -> Option<&str> {
+        self.params().filter(|_| self.parts.has_other_params)
     }
 
     /// `params.update`, byte for byte.

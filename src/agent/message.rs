@@ -96,6 +96,12 @@ pub mod method {
         (TERMINAL_RELEASE, "/terminal"),
     ];
 
+    /// Whether the protocol names a request of agents.
+    #[must_use]
+    pub fn is_named_request(name: &str) -> bool {
+        matches!(name, REQUEST_PERMISSION | ELICITATION_CREATE) || is_of_client(name)
+    }
+
     /// Whether a method is for the client's files or terminals.
     #[must_use]
     pub fn is_of_client(name: &str) -> bool {
@@ -207,6 +213,9 @@ pub struct AgentError {
     /// `data` as the agent wrote it. Failures are classified from it.
     #[serde(default)]
     pub data: Option<Box<RawValue>>,
+    /// The whole error as the agent wrote it.
+    #[serde(skip)]
+    pub raw: Option<Box<RawValue>>,
 }
 
 impl AgentError {
@@ -217,6 +226,7 @@ impl AgentError {
             code,
             message: message.into(),
             data: None,
+            raw: None,
         }
     }
 
@@ -245,10 +255,16 @@ impl AgentError {
     /// Decodes an error. The text of one with another shape becomes the message.
     #[must_use]
     pub fn from_raw(raw: &str) -> Self {
-        serde_json::from_str(raw).unwrap_or_else(|_| {
-            let text: String = raw.chars().take(MAX_STRANGE_ERROR_CHARACTERS).collect();
-            Self::new(INTERNAL_ERROR, text)
-        })
+        match serde_json::from_str::<Self>(raw) {
+            Ok(error) => Self {
+                raw: RawValue::from_string(raw.to_owned()).ok(),
+                ..error
+            },
+            Err(_) => {
+                let text: String = raw.chars().take(MAX_STRANGE_ERROR_CHARACTERS).collect();
+                Self::new(INTERNAL_ERROR, text)
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`session`] | the protocol's methods |
 //! | [`split`] | splits bytes into lines |
 //! | [`envelope`] | scans one line without decoding it |
+//! | [`members`] | objects as their raw members |
 //! | [`message`] | shared types: ids, method names, errors |
 //! | [`failure`] | classifies errors |
 //! | [`policy`] | answers questions automatically |
@@ -28,6 +29,7 @@ pub mod failure;
 pub mod inbox;
 pub mod kinds;
 pub mod loopback;
+pub mod members;
 pub mod message;
 pub mod policy;
 pub mod pool;

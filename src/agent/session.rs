@@ -42,7 +42,9 @@ pub struct InitializeRequest {
     pub client_capabilities: Option<Box<RawValue>>,
     /// `clientInfo`, raw; omitted if absent.
     pub client_info: Option<Box<RawValue>>,
-    /// `_meta` of this program. Not merged.
+    /// The client's other parameters, an object.
+    pub client_params: Option<Box<RawValue>>,
+    /// `_meta` of this program. The client's value wins for equal keys.
     pub meta: Map<String, Value>,
 }
 
@@ -71,7 +73,7 @@ pub async fn initialize(
     request: &InitializeRequest,
     deadline: Duration,
 ) -> Result<Initialized, CallError> {
-    let mut params = Params::new(method::INITIALIZE);
+    let mut params = Params::from_client(method::INITIALIZE, request.client_params.as_deref())?;
     params.set("protocolVersion", &PROTOCOL_VERSION)?;
     match &request.client_capabilities {
         Some(capabilities) => params.set_raw("clientCapabilities", capabilities.clone()),
@@ -293,11 +295,10 @@ impl AgentCalls {
     pub async fn authenticate(
         &self,
         method_id: &str,
-        meta: &Map<String, Value>,
+        client_params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
-        let mut params = Params::new(method::AUTHENTICATE);
+        let mut params = Params::from_client(method::AUTHENTICATE, client_params)?;
         params.set("methodId", method_id)?;
-        params.merge_meta(meta)?;
         self.connection
             .call_within(method::AUTHENTICATE, &params.build()?, AUTHENTICATE_DEADLINE)
             .await

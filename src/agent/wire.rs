@@ -51,6 +51,8 @@ pub struct WireOptions {
     pub max_line_bytes: usize,
     /// The requests of the agent that are passed on. All others are refused with -32601.
     pub allowed_requests: Vec<MethodName>,
+    /// Whether requests that the protocol does not name are passed on, too.
+    pub allows_unnamed: bool,
 }
 
 impl Default for WireOptions {
@@ -62,6 +64,7 @@ impl Default for WireOptions {
                 MethodName::known(method::REQUEST_PERMISSION),
                 MethodName::known(method::ELICITATION_CREATE),
             ],
+            allows_unnamed: false,
         }
     }
 }

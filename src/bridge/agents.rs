@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bridge_protocol::method::{Authenticate, ListAgents, Logout};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, BridgeError};
 
 use super::{Bridge, handlers};
@@ -17,7 +18,7 @@ handlers! {
 
     Authenticate(self, params, request) {
         let registry = Arc::clone(&self.registry);
-        let sign_in = || async move { registry.sign_in(&params.agent, None, &params.method_id).await };
+        let sign_in = || async move { registry.sign_in(&params.agent, None, &params.method_id, None).await };
         self.registry.once(None, request, sign_in).await?.read()
     }
 
@@ -48,7 +49,7 @@ impl Bridge {
         Ok(self.registry.introduce(agent, client).await?)
     }
 
-    /// Signs in to an agent by one of its methods.
+    /// Signs in to an agent by one of its methods. `params`: further parameters for the agent.
     ///
     /// # Errors
     /// The agent cannot be run, or refuses.
@@ -57,8 +58,10 @@ impl Bridge {
         agent: &AgentName,
         client: &ClientProfile,
         method_id: &str,
+        params: Option<RawJson>,
     ) -> Result<(), BridgeError> {
-        self.registry.sign_in(agent, Some(client), method_id).await?;
+        let signed_in = self.registry.sign_in(agent, Some(client), method_id, params);
+        signed_in.await?;
         Ok(())
     }
 

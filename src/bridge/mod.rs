@@ -18,12 +18,15 @@ use std::time::{Duration, Instant};
 
 use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{Handle, Method};
-use bridge_protocol::{BridgeError, ConversationId, ConversationRef, Cursor};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{BridgeError, ConversationId, ConversationRef, Cursor, ErrorKind};
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::client::ClientProfile;
+use crate::agent::message::{AgentError, CallError};
 use crate::conversation::answer::{Answer, CallKey};
+use crate::conversation::client_request::ClientMessage;
 use crate::conversation::effect::Call;
 use crate::conversation::error::ConversationError;
 use crate::conversation::registry::Registry;
@@ -161,6 +164,58 @@ impl Bridge {
         occasion: Occasion,
     ) -> Result<(), BridgeError> {
         Ok(self.registry.run_for(id, client, occasion)?)
+    }
+
+    /// Passes a client's request on to the agent of a conversation. Gives the agent's result or error, byte for byte.
+    ///
+    /// # Errors
+    /// The conversation does not exist any more, too many calls wait for it, or it is not open in its agent.
+    pub async fn pass(
+        &self,
+        id: ConversationId,
+        method: String,
+        params: RawJson,
+    ) -> Result<Result<RawJson, RawJson>, BridgeError> {
+        let (reply, answer) = oneshot::channel();
+        let reply = Some(reply);
+        self.registry.pass(
+            id,
+            ClientMessage {
+                method,
+                params,
+                reply,
+            },
+        )?;
+        let answer = answer.await.map_err(|_| {
+            let message = "the session is not open in the agent, or was closed before the agent answered";
+            BridgeError::new(ErrorKind::AgentUnavailable, message)
+        })?;
+        match answer {
+            Ok(result) => Ok(Ok(RawJson::new(result))),
+            Err(CallError::Agent(AgentError { raw: Some(raw), .. })) => Ok(Err(RawJson::new(raw))),
+            Err(error) => Err(BridgeError::new(ErrorKind::AgentUnavailable, error.to_string())),
+        }
+    }
+
+    /// Passes a client's notification on to the agent of a conversation, if its session is open.
+    ///
+    /// # Errors
+    /// The conversation does not exist any more, or too many calls wait for it.
+    pub fn pass_notification(
+        &self,
+        id: ConversationId,
+        method: String,
+        params: RawJson,
+    ) -> Result<(), BridgeError> {
+        let reply = None;
+        Ok(self.registry.pass(
+            id,
+            ClientMessage {
+                method,
+                params,
+                reply,
+            },
+        )?)
     }
 
     /// The cursor of the newest event of any conversation.

@@ -34,6 +34,7 @@ use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
 
 use super::answer::{Answer, CallKey};
+use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
 use super::effect::{Call, Deadline, Effects, Found, Input, Opened};
 use super::error::ConversationError;
@@ -90,6 +91,8 @@ pub enum Message {
     Due(Place),
     /// A session that was opened for this conversation by the one that it branched off, and the client for which it runs.
     TakeOver(Box<Opened>, Box<UpstreamSession>, Option<Arc<ClientProfile>>),
+    /// A client's message for the agent, which is passed on as it is.
+    Pass(Box<ClientMessage>),
     /// The client for which the agent is to run.
     RunFor(Arc<ClientProfile>, Occasion),
 }
@@ -579,6 +582,11 @@ impl Actor {
                 }
             }
             Message::Grown(growth) => self.grown(*growth),
+            Message::Pass(message) => {
+                if let Some(session) = &mut self.session {
+                    message.send(session);
+                }
+            }
             Message::RunFor(client, occasion) => self.run_for(client, occasion),
             Message::TakeOver(opened, session, client) => {
                 self.client = client;

@@ -1,13 +1,22 @@
-//! Requests of an agent for the files and terminals of its client.
+//! What passes between an agent and its clients without the conversation's doing.
 //!
-//! One subscriber of the conversation gets each of them, in its place among the updates. The answer goes straight to the agent.
-//! Nothing about them is kept: what the client's machine did is in the answer alone.
+//! An agent's requests for the files and terminals of its client, and those that the protocol does not name: one subscriber of the
+//! conversation gets each of them, in its place among the updates. The answer goes straight to the agent. Nothing about them is
+//! kept: what the client's machine did is in the answer alone. The other way, the requests and notifications of clients that the
+//! protocol does not name.
 
 use bridge_protocol::raw::RawJson;
+use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 
-use crate::agent::message::{AgentError, CallError, INTERNAL_ERROR, MethodName, REQUEST_CANCELLED, RawId};
+use crate::agent::members::with_member;
+use crate::agent::message::{
+    AgentError, CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId, method,
+};
 use crate::agent::wire::Connection;
+
+use super::upstream::UpstreamSession;
 
 /// How well the client of a subscriber is suited to answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +64,11 @@ impl ClientRequest {
     /// No client can answer it.
     pub(super) fn refuse(mut self) {
         let why = format!("no client that has this session open offers {}", self.method);
-        self.fail(INTERNAL_ERROR, why);
+        let code = match method::is_of_client(self.method.as_str()) {
+            true => INTERNAL_ERROR,
+            false => METHOD_NOT_FOUND,
+        };
+        self.fail(code, why);
     }
 
     fn fail(&mut self, code: i64, why: impl Into<String>) {
@@ -68,6 +81,59 @@ impl ClientRequest {
         if let Err(error) = sent {
             tracing::debug!(%error, method = %self.method, "a client's answer did not reach the agent");
         }
+    }
+}
+
+/// A message of a client for the agent of a conversation.
+#[derive(Debug)]
+pub struct ClientMessage {
+    /// Its method.
+    pub method: String,
+    /// Its parameters. The session's id is replaced.
+    pub params: RawJson,
+    /// Receives the agent's answer to a request; if it is dropped, the session is not open. None for a notification. If the
+    /// receiver is dropped, the request is cancelled.
+    pub reply: Option<oneshot::Sender<Result<Box<RawValue>, CallError>>>,
+}
+
+impl ClientMessage {
+    /// Sends it to the agent.
+    pub(super) fn send(self, session: &mut UpstreamSession) {
+        let connection = session.lease.connection().clone();
+        let handle = RawJson::from(Value::from(session.attachment.handle.as_str()));
+        // Parameters that name a session are an object.
+        let Some(sent) = with_member(self.params.get(), "sessionId", handle) else {
+            return;
+        };
+        let Some(mut reply) = self.reply else {
+            if let Err(error) = connection.notify(&self.method, sent.as_raw()) {
+                tracing::debug!(%error, method = self.method, "a client's notification did not reach the agent");
+            }
+            return;
+        };
+        let request = match connection.start(&self.method, sent.as_raw(), &session.sender) {
+            Ok(request) => request,
+            Err(error) => {
+                let _gone = reply.send(Err(error));
+                return;
+            }
+        };
+        let (sender, answer) = oneshot::channel();
+        session.passed.insert(request, sender);
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                answer = answer => {
+                    if let Ok(answer) = answer {
+                        let _gone = reply.send(answer);
+                    }
+                }
+                () = reply.closed() => {
+                    // An agent that has ended needs no cancellation.
+                    let _ended = connection.cancel_request(request);
+                }
+            }
+        });
     }
 }
 

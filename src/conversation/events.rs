@@ -40,18 +40,53 @@ pub struct Encoded {
     update: Option<Range<usize>>,
     /// Whether that is an update of a turn.
     is_of_turn: bool,
+    /// For an update: the parameters that it came with, if there is more in them than a session and the update.
+    params: Option<Arc<str>>,
+    /// For a snapshot: the updates of the running turn that are still held.
+    updates: Option<Box<[Encoded]>>,
 }
 
 impl Encoded {
+    /// An event that is no update.
+    fn new(sequence: u64, conversation: ConversationId, text: String) -> Self {
+        Self {
+            sequence,
+            conversation,
+            text: text.into(),
+            update: None,
+            is_of_turn: false,
+            params: None,
+            updates: None,
+        }
+    }
+
+    /// How many bytes it takes.
+    fn len_bytes(&self) -> usize {
+        self.text.len() + self.params.as_ref().map_or(0, |params| params.len())
+    }
+
+    /// The parameters that the agent's update came with, byte for byte, if there is more in them than a session and the update.
+    #[must_use]
+    pub fn params(&self) -> Option<&str> {
+        self.params.as_deref()
+    }
+
+    /// The updates of the running turn, when the event is a snapshot.
+    #[must_use]
+    pub fn updates(&self) -> &[Self] {
+        self.updates.as_deref().unwrap_or_default()
+    }
+
     /// The agent's update, byte for byte, when the event is one.
     #[must_use]
     pub fn update(&self) -> Option<&str> {
         self.text.get(self.update.clone()?)
     }
 
-    fn update_of_turn(&self) -> Option<RawJson> {
-        let update = self.update().filter(|_| self.is_of_turn)?;
-        RawJson::from_text(update.to_owned()).ok()
+    /// The same as JSON of its own.
+    #[must_use]
+    pub fn to_update(&self) -> Option<RawJson> {
+        RawJson::from_text(self.update()?.to_owned()).ok()
     }
 }
 
@@ -100,8 +135,8 @@ pub trait Subscriber: Send {
     /// The agent no longer wants the answer to its request with this id; if none is given, the session of all of them has ended.
     fn withdraw(&mut self, _: Option<&RawId>) {}
 
-    /// The user is done at a URL that the agent asked to open; the parameters are those of `elicitation/complete`.
-    fn elicitation_completed(&mut self, _: &str) {}
+    /// A notification of the agent that the conversation does not act on.
+    fn notify(&mut self, _method: &str, _params: &str) {}
 }
 
 /// A subscriber and the last event that it took.
@@ -245,17 +280,7 @@ impl Hub {
     pub fn announce(&self, conversation: ConversationId, event: &Event, at: &str) {
         let sequence = self.next();
         let text = encode_event(conversation, &self.cursor(sequence), at, event);
-        self.publish(
-            conversation,
-            &Encoded {
-                sequence,
-                conversation,
-                text: text.into(),
-                update: None,
-                is_of_turn: false,
-            },
-            at,
-        );
+        self.publish(conversation, &Encoded::new(sequence, conversation, text), at);
     }
 
     /// How many listen to everything.
@@ -367,20 +392,11 @@ impl Stream {
         let mut text = self.begin(sequence, at, json.len() + 16);
         text.push_str(&json);
         text.push('}');
-        self.publish(
-            Encoded {
-                sequence,
-                conversation: self.conversation,
-                text: text.into(),
-                update: None,
-                is_of_turn: false,
-            },
-            at,
-        );
+        self.publish(Encoded::new(sequence, self.conversation, text), at);
     }
 
-    /// Tells an update of the agent, byte for byte.
-    pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, at: &str) {
+    /// Tells an update of the agent, byte for byte. `params`: what it came with, if that is more than the update.
+    pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
         let sequence = self.hub.next();
         let mut text = self.begin(sequence, at, update.len() + 96);
         text.push_str("{\"type\":\"update\",");
@@ -397,11 +413,10 @@ impl Stream {
         text.push_str("}}");
         self.publish(
             Encoded {
-                sequence,
-                conversation: self.conversation,
-                text: text.into(),
                 update: Some(start..end),
                 is_of_turn: turn.is_some(),
+                params: params.map(Into::into),
+                ..Encoded::new(sequence, self.conversation, text)
             },
             at,
         );
@@ -428,10 +443,10 @@ impl Stream {
         }
     }
 
-    /// Passes the agent's `elicitation/complete` on.
-    pub fn elicitation_completed(&mut self, params: &str) {
+    /// Passes a notification of the agent on.
+    pub fn notify(&mut self, method: &str, params: &str) {
         for seat in &mut self.seats {
-            seat.subscriber.elicitation_completed(params);
+            seat.subscriber.notify(method, params);
         }
     }
 
@@ -483,30 +498,25 @@ impl Stream {
 
     /// An event for one subscriber only, with the number of the last event that was sent.
     #[must_use]
-    pub fn encode_snapshot(&self, event: &Event, at: &str) -> Option<Encoded> {
+    pub fn encode_snapshot(&self, event: &Event, updates_of_turn: Vec<Encoded>, at: &str) -> Option<Encoded> {
         let json = serde_json::to_string(event).ok()?;
         let sequence = self.hub.last();
         let mut text = self.begin(sequence, at, json.len() + 16);
         text.push_str(&json);
         text.push('}');
         Some(Encoded {
-            sequence,
-            conversation: self.conversation,
-            text: text.into(),
-            update: None,
-            is_of_turn: false,
+            updates: Some(updates_of_turn.into()),
+            ..Encoded::new(sequence, self.conversation, text)
         })
     }
 
     /// The updates of the running turn that are still held, and whether older ones are not.
     #[must_use]
-    pub fn turn_updates(&self) -> (Vec<RawJson>, bool) {
+    pub fn turn_updates(&self) -> (Vec<Encoded>, bool) {
         let truncated = !self.ring.holds_after(self.turn_start);
+        let held = self.ring.after(self.turn_start);
         (
-            self.ring
-                .after(self.turn_start)
-                .filter_map(Encoded::update_of_turn)
-                .collect(),
+            held.filter(|event| event.is_of_turn).cloned().collect(),
             truncated,
         )
     }
@@ -567,11 +577,5 @@ fn encode_event(conversation: ConversationId, cursor: &Cursor, at: &str, event: 
 pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, event: &Event) -> Encoded {
     let sequence = hub.last();
     let text = encode_event(conversation, &hub.cursor(sequence), at, event);
-    Encoded {
-        sequence,
-        conversation,
-        text: text.into(),
-        update: None,
-        is_of_turn: false,
-    }
+    Encoded::new(sequence, conversation, text)
 }

@@ -45,6 +45,7 @@ use crate::store::{Change, ConversationRecord, Lookup, LostPart, RequestRecord, 
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message, Occasion};
 use super::answer::{Answer, CallKey};
+use super::client_request::ClientMessage;
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, Fork};
 use super::error::ConversationError;
@@ -337,6 +338,18 @@ impl Registry {
         occasion: Occasion,
     ) -> Result<(), ConversationError> {
         self.send(id, Message::RunFor(client, occasion))
+    }
+
+    /// Passes a client's message on to the agent of a conversation.
+    ///
+    /// # Errors
+    /// As [`Registry::call`].
+    pub fn pass(
+        self: &Arc<Self>,
+        id: ConversationId,
+        message: ClientMessage,
+    ) -> Result<(), ConversationError> {
+        self.send(id, Message::Pass(Box::new(message)))
     }
 
     /// Adds a subscriber to one conversation.

@@ -2,6 +2,7 @@
 //!
 //! Owns waiting for an answer that arrives through the inbox of a session. Decides nothing about conversations.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,16 +11,17 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
-use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
 use crate::agent::kinds::ModelSetting;
+use crate::agent::members::{Members, object_of};
 use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
 use crate::agent::pool::Lease;
 use crate::agent::session::{AgentCalls, SessionOptions};
@@ -48,6 +50,8 @@ pub struct UpstreamSession {
     pub early: Vec<Incoming>,
     /// The prompt that the agent has not answered: its turn runs.
     pub prompt: Option<RequestId>,
+    /// The requests of clients that the agent has not answered.
+    pub passed: HashMap<RequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
     /// Whether its own process still writes when the agent has answered that it is closed.
     pub close_answers_early: bool,
     /// How many prompts may stand in its transcript.
@@ -286,6 +290,7 @@ async fn open_in(
         inbox: receiver,
         early,
         prompt: None,
+        passed: HashMap::new(),
         close_answers_early: entry.kind.close_answers_early,
         tally: Tally::of(matches!(opening, Opening::New { .. }).then_some(0)),
         deadline,
@@ -516,6 +521,9 @@ pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
 /// The agent's error as its own JSON.
 #[must_use]
 pub fn upstream_json(error: &AgentError) -> Option<RawJson> {
+    if let Some(raw) = &error.raw {
+        return Some(RawJson::new(raw.clone()));
+    }
     // Written by members: `json!` would decode the data and lose digits.
     #[derive(serde::Serialize)]
     struct Members<'a> {
@@ -604,7 +612,7 @@ fn is_replay(incoming: &Incoming) -> bool {
 }
 
 fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
-    let mut members: IndexMap<String, RawJson> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let mut members: Members = serde_json::from_str(raw.get()).unwrap_or_default();
     members.shift_remove("sessionId");
     let mut given = |name| {
         members
@@ -612,16 +620,12 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
             .filter(|value: &RawJson| value.get() != "null")
     };
     let (modes, config_options) = (given("modes"), given("configOptions"));
-    let other = match members.is_empty() {
-        true => None,
-        false => RawJson::from_value(&members).ok(),
-    };
     OpenAnswer {
         // As the chain holds it: an id never begins or ends with blanks.
         upstream_id: attachment.handle.as_str().trim().into(),
         modes,
         config_options,
-        other,
+        other: object_of(&members),
     }
 }
 

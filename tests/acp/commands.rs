@@ -1,8 +1,10 @@
 //! Commands that an editor has no button for.
 
+use bridge_protocol::turn::CONTINUE_PROMPT;
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor, sessionctl};
+use super::editor::{Answered, Editor, eventually, sessionctl};
+use crate::gate::Gate;
 use crate::home::Home;
 
 const OURS: [&str; 6] = ["rewind", "edit", "fork", "undo", "continue", "history"];
@@ -288,4 +290,84 @@ fn a_change_of_the_history_by_another_client_is_told() {
     let done = sessionctl(&home, &["fork", &session]).output().unwrap();
     assert!(done.status.success(), "{done:?}");
     assert_eq!(said(&editor.prompt(&session, "four")), "echo: four");
+}
+
+/// Whether a prompt waits for the running turn, and is on disk.
+fn has_queue(home: &Home, session: &str) -> bool {
+    let shown = sessionctl(home, &["show", "--json", session]).output().unwrap();
+    String::from_utf8_lossy(&shown.stdout).contains("queuedAt")
+}
+
+#[test]
+fn a_continuation_is_answered_at_the_end_of_its_turn() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
+    editor.until_said("begun");
+    editor.begin_prompt(&session, "[[say released]] [[hang]]");
+    eventually(|| has_queue(&home, &session));
+    daemon.kill();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.on("session/load", &session, &home).result();
+
+    // The interrupted turn, and after it the prompt that waited, is another client's by now: no editor waits for its answer.
+    let continued = editor.prompt(&session, "/continue");
+    assert_eq!(said(&continued), format!("echo: {CONTINUE_PROMPT}"));
+    assert_eq!(continued.texts("user_message_chunk"), [] as [&str; 0]);
+    editor.until_said("released");
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    assert_eq!(said(&editor.prompt(&session, "one")), "echo: one");
+}
+
+#[test]
+fn a_continuation_can_be_cancelled() {
+    let home = Home::new();
+    let mut daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for cancel in ["session/cancel", "$/cancel_request", "session/close"] {
+        editor.begin_prompt(&session, "[[say begun]] [[hang]]");
+        editor.until_said("begun");
+        editor.begin_prompt(&session, "[[say released]] [[hang]]");
+        eventually(|| has_queue(&home, &session));
+        daemon.kill();
+        daemon = home.start();
+        editor = Editor::start(&home);
+        editor.on("session/load", &session, &home).result();
+        // What was interrupted is settled with that; what waited is held.
+        editor.prompt(&session, "one").result();
+        let continued = editor.begin_prompt(&session, "/continue");
+        editor.until_said("released");
+        match cancel {
+            "$/cancel_request" => editor.notify(cancel, json!({"requestId": continued})),
+            "session/cancel" => editor.notify(cancel, json!({"sessionId": session})),
+            _ => drop(editor.begin(cancel, json!({"sessionId": session}))),
+        }
+        let cancelled = editor.finish(continued);
+        assert_eq!(cancelled.result()["stopReason"], "cancelled", "{cancel}");
+    }
+}
+
+#[test]
+fn a_continuation_is_called_off_before_it_is_sent() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
+    editor.until_said("begun");
+    daemon.kill();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    gate.hold("session/resume");
+    let continued = editor.begin_prompt(&session, "/continue");
+    gate.wait_until_held();
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    let cancelled = editor.finish(continued);
+    assert_eq!(cancelled.result()["stopReason"], "cancelled");
+    gate.open();
+    assert_eq!(said(&editor.prompt(&session, "one")), "echo: one");
 }

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::editor::{Editor, sessionctl};
+use super::editor::{Editor, command, eventually, sessionctl};
 use super::recorder::Recorder;
 use crate::home::Home;
+use crate::scripted;
 
 /// Members that no version of the protocol names, in an order and with numbers that a decoder would change.
 const UNNAMED: &str = r#""_meta":{"z":1.50,"a":9007199254740993},"of tomorrow":[1E+2]"#;
@@ -105,4 +106,166 @@ fn what_is_attached_to_an_edit_reaches_the_agent() {
         .find(|line| line.contains(r#""text":"two""#))
         .unwrap();
     assert!(edit.contains("file:///notes.md"), "{edit}");
+}
+
+#[test]
+fn unnamed_members_of_the_handshake_pass_both_ways() {
+    let home = Home::new();
+    let script = format!(
+        r#"s/"result":{{"/"result":{{{UNNAMED},"/;s/"agentCapabilities":{{/"agentCapabilities":{{"of tomorrow":[1E+2],/"#
+    );
+    let recorder = Recorder::filtered(&home, &format!("sed -u '{script}'"));
+    let _daemon = home.start();
+    let mut editor = Editor::spawn(&mut command(&home, &[]));
+    let info = r#""clientCapabilities":{},"clientInfo":{"name":"raw","version":"1"}"#;
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","id":801,"method":"initialize","params":{{"protocolVersion":1,{info},{UNNAMED}}}}}"#
+    ));
+    let about = editor.finish(801);
+    let answer = editor.received.last().unwrap();
+    assert!(has_unnamed(answer), "{answer}");
+    assert_eq!(answer.matches(r#""of tomorrow":[1E+2]"#).count(), 2, "{answer}");
+    let about = about.result();
+    assert_eq!(about["agentInfo"]["name"], "sessiond");
+    assert!(
+        about["agentCapabilities"]["_meta"]["sessiond"].is_object(),
+        "{about}"
+    );
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","id":802,"method":"authenticate","params":{{"methodId":"loopback-login",{UNNAMED}}}}}"#
+    ));
+    editor.finish(802).result();
+    let sent = recorder.lines_for("raw");
+    for method in ["initialize", "authenticate"] {
+        let method = format!(r#""method":"{method}""#);
+        let line = sent.iter().find(|line| line.contains(&method)).unwrap();
+        assert!(has_unnamed(line), "{line}");
+    }
+
+    // Who says something else about itself has a process of its own.
+    Editor::start(&home).new_session(&home);
+    assert_eq!(recorder.processes(), 2);
+}
+
+#[test]
+fn what_stands_beside_an_update_reaches_every_editor() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = one.new_session_of("scripted", &home);
+    let beside = |session: &str, text: &str| {
+        let update =
+            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+        format!(r#"{{"_meta":{{"z":1.50}},"sessionId":{session},"update":{update},"of tomorrow":[1E+2]}}"#)
+    };
+    let script = [
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{}}}"#,
+            beside("$S", "first")
+        ),
+        r#"{"jsonrpc":"2.0","id":"r","method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[]}}"#
+            .to_owned(),
+        r#"await "r""#.to_owned(),
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{}}}"#,
+            beside("$S", "second")
+        ),
+    ];
+    let turn = one.begin_prompt(&session, &script.join("\n"));
+    let asked = one.until_asked("session/request_permission");
+    other.on("session/load", &session, &home).result();
+    one.answer(&asked, json!({"outcome": {"outcome": "cancelled"}}));
+    one.finish(turn).result();
+    other.until_said("second");
+    for editor in [&one, &other] {
+        for text in ["first", "second"] {
+            let whole = format!(r#""params":{}}}"#, beside(&json!(session).to_string(), text));
+            let mut lines = editor.received.iter();
+            assert!(
+                lines.any(|line| line.ends_with(&whole)),
+                "{text}: {:#?}",
+                editor.received
+            );
+        }
+    }
+}
+
+#[test]
+fn unnamed_methods_of_the_agent_reach_the_editor() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = one.new_session_of("scripted", &home);
+    other.on("session/resume", &session, &home).result();
+    let script = [
+        r#"{"jsonrpc":"2.0","method":"_x\/told","params":{"n":1E+2,"sessionId":$S,"_meta":{"z":1.50}}}"#,
+        r#"{"jsonrpc":"2.0","id":"r","method":"_x/ask","params":{"n":1E+2,"sessionId":$S}}"#,
+        r#"await "r""#,
+    ];
+    let turn = one.begin_prompt(&session, &script.join("\n"));
+    for editor in [&mut one, &mut other] {
+        editor.until_asked("_x/told");
+        let told = editor.received.last().unwrap();
+        let params = format!(r#""params":{{"n":1E+2,"sessionId":"{session}","_meta":{{"z":1.50}}}}}}"#);
+        assert!(told.ends_with(&params), "{told}");
+    }
+    let asked = one.until_asked("_x/ask");
+    let line = one.received.last().unwrap();
+    let params = format!(r#""params":{{"n":1E+2,"sessionId":"{session}"}}}}"#);
+    assert!(line.ends_with(&params), "{line}");
+    let id = &asked["id"];
+    one.line(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{ "n":1.50 }}}}"#
+    ));
+    one.finish(turn).result();
+    let heard = scripted::heard_lines(&home, "scripted").join("\n");
+    assert!(heard.contains(r#""id":"r","result":{ "n":1.50 }}"#), "{heard}");
+    // Only the editor that runs the turn is asked.
+    other.prompt(&session, &scripted::chunk("next")).result();
+    assert!(
+        !other
+            .received
+            .iter()
+            .any(|line| line.contains(r#""method":"_x/ask""#))
+    );
+}
+
+#[test]
+fn unnamed_methods_of_the_editor_reach_the_agent() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let params = |session: &str| format!(r#"{{"n":1E+2,"sessionId":"{session}","_meta":{{"z":1.50}}}}"#);
+    let message =
+        |head: &str, session: &str| format!(r#"{{"jsonrpc":"2.0",{head},"params":{}}}"#, params(session));
+    editor.line(&message(r#""method":"_x/told""#, &session));
+    editor.line(&message(r#""id":801,"method":"_echo""#, &session));
+    editor.finish(801);
+    let echoed = editor.received.last().unwrap();
+    // The agent has its own id of the session.
+    let (before, after) = (r#""result":{"n":1E+2,"sessionId":"s"#, r#","_meta":{"z":1.50}}}"#);
+    assert!(echoed.contains(before) && echoed.ends_with(after), "{echoed}");
+    editor.line(&message(r#""id":802,"method":"session/of_tomorrow""#, &session));
+    let refused = editor.finish(802);
+    assert_eq!(refused.answer["error"]["message"], "not in the script");
+    editor.line(&message(r#""id":803,"method":"_echo""#, "unknown"));
+    assert_eq!(editor.finish(803).code(), -32002);
+    assert_eq!(editor.call("_echo", json!({"n": 1})).code(), -32601);
+
+    let silent = editor.begin("_silence", json!({"sessionId": session}));
+    let heard = || scripted::heard(&home, "scripted");
+    eventually(|| heard().iter().any(|message| message["method"] == "_silence"));
+    editor.notify("$/cancel_request", json!({"requestId": silent}));
+    assert_eq!(editor.finish(silent).code(), -32800);
+    eventually(|| {
+        heard()
+            .iter()
+            .any(|message| message["method"] == "$/cancel_request")
+    });
+    let heard = scripted::heard_lines(&home, "scripted").join("\n");
+    assert!(
+        heard.contains(r#""method":"_x/told","params":{"n":1E+2,"sessionId":"s"#),
+        "{heard}"
+    );
 }

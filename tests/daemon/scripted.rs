@@ -5,7 +5,8 @@
 //! for a cancel and sends what follows it after the cancelled answer, where `until FIFO` waits for a pipe,
 //! every other line is sent as it stands, with `$S` for the session's id (as JSON), `$P` for the id of the
 //! prompt's request and `$LONG` for 20 KB of words. Then the prompt is answered with `end_turn`. What the
-//! client sends is logged, one line each, before it is acted on.
+//! client sends is logged, one line each, before it is acted on. A request `_echo` is answered with its
+//! parameters, `_silence` is not answered.
 
 use std::fs;
 

@@ -22,6 +22,15 @@ pub(super) struct SessionSubscriber {
     pub(super) is_slow: bool,
 }
 
+impl SessionSubscriber {
+    /// The session, while this is the subscription that counts.
+    fn session(&self) -> Option<Arc<Session>> {
+        let session = self.session.upgrade()?;
+        let counts = session.lock().subscription == self.number;
+        counts.then_some(session)
+    }
+}
+
 impl Subscriber for SessionSubscriber {
     fn take(&mut self, event: &Encoded) -> Taken {
         let Some(session) = self.session.upgrade() else {
@@ -63,25 +72,25 @@ impl Subscriber for SessionSubscriber {
     }
 
     fn suits(&self, request: &ClientRequest) -> Suits {
-        let session = self.session.upgrade();
+        let session = self.session();
         session.map_or(Suits::No, |session| session.suits(request))
     }
 
     fn ask(&mut self, request: ClientRequest) {
-        if let Some(session) = self.session.upgrade() {
+        if let Some(session) = self.session() {
             session.forward(request);
         }
     }
 
     fn withdraw(&mut self, id: Option<&RawId>) {
-        if let Some(session) = self.session.upgrade() {
+        if let Some(session) = self.session() {
             session.withdraw(id);
         }
     }
 
-    fn elicitation_completed(&mut self, params: &str) {
-        if let Some(session) = self.session.upgrade() {
-            session.elicitation_completed(params);
+    fn notify(&mut self, method: &str, params: &str) {
+        if let Some(session) = self.session() {
+            session.notified(method, params);
         }
     }
 

@@ -50,6 +50,7 @@ fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Mal
     // A second `params` replaces the first one.
     (parts.session_id, parts.request_id) = Default::default();
     (parts.update, parts.update_kind) = Default::default();
+    parts.has_other_params = false;
     scanner.object_or_value(|scanner, key| {
         match scanner.name_of(key) {
             Name::SessionId => parts.session_id = scanner.string_value()?,
@@ -64,7 +65,10 @@ fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Mal
                     Ok(())
                 })?;
             }
-            _ => scanner.skip_value()?,
+            _ => {
+                parts.has_other_params = true;
+                scanner.skip_value()?;
+            }
         }
         Ok(())
     })

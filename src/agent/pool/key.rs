@@ -24,9 +24,11 @@ impl PoolKey {
         let InitializeRequest {
             client_capabilities,
             client_info,
+            client_params,
             ..
         } = &launch.initialize;
-        let client = [client_capabilities, client_info].map(|raw| raw.as_deref().map(RawValue::get));
+        let client =
+            [client_capabilities, client_info, client_params].map(|raw| raw.as_deref().map(RawValue::get));
         Self {
             agent: agent.to_owned(),
             environment: hash_of(&(

@@ -127,6 +127,7 @@ async fn methods_that_are_not_offered_are_not_sent() {
     let request = InitializeRequest {
         client_capabilities: Some(raw(r#"{"fs":{"readTextFile":true}}"#)),
         client_info: None,
+        client_params: None,
         meta: meta(json!({"k": 1})),
     };
     let deadline = Duration::from_secs(60);

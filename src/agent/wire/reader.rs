@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-use super::Shared;
 use super::routes::Refusal;
+use super::{Shared, WireOptions};
 use crate::agent::envelope::{Envelope, Kind, Oversized};
 use crate::agent::message::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, method};
 use crate::agent::process::{Death, DeathWatch};
@@ -199,7 +199,13 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
         return;
     };
     let method = MethodName::from_wire(&name);
-    if !shared.options.allowed_requests.contains(&method) {
+    let WireOptions {
+        allowed_requests,
+        allows_unnamed,
+        ..
+    } = &shared.options;
+    let is_unnamed = *allows_unnamed && !method::is_named_request(&name);
+    if !is_unnamed && !allowed_requests.contains(&method) {
         tracing::debug!(%method, "refused a request of the agent: method not offered");
         shared.refuse(raw_id, METHOD_NOT_FOUND, "method not found");
         return;

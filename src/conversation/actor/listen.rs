@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
 use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
-use crate::agent::message::{AgentError, CallError, METHOD_NOT_FOUND, MethodName, RawId, method};
+use crate::agent::message::{AgentError, CallError, MethodName, RawId, method};
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{Input, Part};
 use crate::conversation::events::{Encoded, Subscriber};
@@ -22,6 +22,14 @@ use crate::conversation::state::Session;
 use crate::conversation::upstream::upstream_json;
 
 use super::{Actor, OpenQuestion};
+
+/// Whether a request of the agent is for one client, and not a question to the user, which any client may answer.
+fn is_for_client(name: &MethodName) -> bool {
+    !matches!(
+        name.as_str(),
+        method::REQUEST_PERMISSION | method::ELICITATION_CREATE
+    )
+}
 
 impl Actor {
     /// Handles a round of lines. All have one time.
@@ -58,7 +66,7 @@ impl Actor {
                     method: name,
                     line,
                 } => {
-                    if method::is_of_client(name.as_str()) && !self.hear_client_request(at) {
+                    if is_for_client(&name) && !self.hear_client_request(at) {
                         if let Some(session) = &mut self.session {
                             let again = Incoming::Request {
                                 id,
@@ -80,6 +88,9 @@ impl Actor {
                 } => {
                     if session.prompt.take_if(|prompt| *prompt == request).is_some() {
                         self.hear_answer(outcome, in_company, at);
+                    } else if let Some(reply) = session.passed.remove(&request) {
+                        // The client may have left.
+                        let _gone = reply.send(outcome);
                     }
                 }
                 Incoming::Overflow { dropped } => {
@@ -127,8 +138,9 @@ impl Actor {
         if self.model.is_deaf() {
             return false;
         }
+        let turn = self.model.turn_of_updates();
         self.stream
-            .emit_update(self.model.turn_of_updates(), update, told_at);
+            .emit_update(turn, update, line.params_beside_update(), told_at);
         if matches!(
             kind.as_ref(),
             "current_mode_update" | "config_option_update" | "session_info_update"
@@ -177,14 +189,11 @@ impl Actor {
                     self.stream.withdraw(Some(&RawId::from_wire(&id)));
                 }
             }
-            method::ELICITATION_COMPLETE => self
-                .stream
-                .elicitation_completed(line.params().unwrap_or_default()),
-            _ => tracing::debug!(name, "a notification that is not known was not passed on"),
+            _ => self.stream.notify(name, line.params().unwrap_or("{}")),
         }
     }
 
-    /// Notes a request for the client's files or terminals. Returns whether it may be passed on: if not, it is to be heard again
+    /// Notes a request that one client is to answer. Returns whether it may be passed on: if not, it is to be heard again
     /// later.
     fn hear_client_request(&mut self, at: Timestamp) -> bool {
         let effects = self.model.hear_client_request(at);
@@ -198,11 +207,7 @@ impl Actor {
         let kind = match name.as_str() {
             method::REQUEST_PERMISSION => Some(InterruptKind::Permission),
             method::ELICITATION_CREATE => Some(InterruptKind::Elicitation),
-            name if method::is_of_client(name) => None,
-            _ => {
-                self.respond_error(&id, METHOD_NOT_FOUND, "the client does not offer this method");
-                return;
-            }
+            _ => None,
         };
         let Some(params) = line
             .params()
@@ -318,12 +323,14 @@ impl Actor {
         let event = Event::Snapshot {
             conversation: self.model.view(),
             gap,
-            running: self.model.running(updates, truncated),
+            running: self
+                .model
+                .running(updates.iter().filter_map(Encoded::to_update).collect(), truncated),
             session: Some(&self.model.info)
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),
         };
-        self.stream.encode_snapshot(&event, &time::text(now()))
+        self.stream.encode_snapshot(&event, updates, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself (a background command of a tool), which closing

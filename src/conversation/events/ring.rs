@@ -53,13 +53,13 @@ impl Ring {
 
     /// Adds the newest event, and removes the oldest ones if there is no room.
     pub fn push(&mut self, event: Encoded) {
-        self.bytes += event.text.len();
+        self.bytes += event.len_bytes();
         self.events.push_back(event);
         while self.events.len() > self.limits.events || self.bytes > self.limits.bytes {
             let Some(oldest) = self.events.pop_front() else {
                 break;
             };
-            self.bytes -= oldest.text.len();
+            self.bytes -= oldest.len_bytes();
             self.floor = oldest.sequence;
         }
     }

@@ -7,7 +7,6 @@ use bridge_protocol::agent::{AgentInfo, AgentList};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, ConversationId};
 use serde::Deserialize;
-use serde_json::Map;
 
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
@@ -80,7 +79,7 @@ impl Registry {
         pool.initialized(&key).ok_or(ConversationError::Lost)
     }
 
-    /// Signs in to an agent by one of its own methods.
+    /// Signs in to an agent by one of its own methods. `params`: further parameters of the client.
     ///
     /// # Errors
     /// When the agent cannot be run, or refuses.
@@ -89,9 +88,11 @@ impl Registry {
         agent: &AgentName,
         client: Option<&ClientProfile>,
         method_id: &str,
+        params: Option<RawJson>,
     ) -> Result<Answer, ConversationError> {
         let (lease, entry) = lease(self, agent, client).await?;
-        let result = lease.calls().authenticate(method_id, &Map::new()).await;
+        let params = params.as_ref().map(RawJson::as_raw);
+        let result = lease.calls().authenticate(method_id, params).await;
         result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
         Ok(Answer::Done)
     }

@@ -4,11 +4,11 @@ use bridge_protocol::conversation::Limit;
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{self, FailureKind, StopReason, TurnResult};
-use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Failure};
+use crate::agent::members::{Members, object_of};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::ConversationError;
@@ -300,16 +300,12 @@ impl<R> Model<R> {
 
 /// The usage in the agent's answer to a prompt, and its other members.
 fn members_of(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
-    let mut members: IndexMap<String, RawJson> = answer.read().unwrap_or_default();
+    let mut members: Members = answer.read().unwrap_or_default();
     members.shift_remove("stopReason");
     let usage = members
         .shift_remove("usage")
         .filter(|usage| usage.get() != "null");
-    let other = match members.is_empty() {
-        true => None,
-        false => RawJson::from_value(&members).ok(),
-    };
-    (usage, other)
+    (usage, object_of(&members))
 }
 
 /// The failure of a turn that the agent itself ended as failed.

@@ -115,6 +115,11 @@ impl Agent {
             Some("session/close" | "session/resume" | "session/set_config_option") => {
                 self.answer(&id, &json!({}));
             }
+            Some("_echo") => {
+                let params = line.split_once("\"params\":").unwrap().1;
+                self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{params}"));
+            }
+            Some("_silence") => {}
             Some(_) => {
                 let error = json!({"code": -32601, "message": "not in the script"});
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
