@@ -1,9 +1,16 @@
 //! What takes too long for every check.
 
-use super::smoke::{PROMPTS_TO_CLAUDE, python_sdk, with_claude};
+use super::sdks::{PYTHON, RUST};
+use super::smoke::live_with_claude;
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_of_claude_lives_in_an_editor_on_the_python_sdk() {
-    or_skip!(with_claude(|lab| python_sdk(lab, PROMPTS_TO_CLAUDE)));
+    or_skip!(live_with_claude(&PYTHON));
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_of_claude_lives_in_an_editor_on_the_rust_sdk() {
+    or_skip!(live_with_claude(&RUST));
 }
