@@ -28,7 +28,7 @@ for (const method of [session.requestPermission, fs.readTextFile, terminal.creat
 }
 
 const stream = acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
-await client.connectWith(stream, async (agent) => {
+const served = client.connectWith(stream, async (agent) => {
   for await (const line of createInterface({ input: process.stdin })) {
     const { id, method, params, result } = JSON.parse(line);
     if (!method) {
@@ -44,4 +44,6 @@ await client.connectWith(stream, async (agent) => {
     }
   }
 });
+// An agent that ends first is an error here; its code says more.
+await served.catch(() => {});
 child.stdin.end();

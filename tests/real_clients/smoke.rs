@@ -1,5 +1,6 @@
 //! A session's life in each client.
 
+mod faults;
 mod forking;
 mod schema;
 
@@ -40,12 +41,12 @@ fn told(answered: &Answered) -> String {
 }
 
 /// No client created a conversation without a word.
-fn only_conversations(lab: &ClientLab, sessions: &[&str]) {
+fn only_conversations(lab: &ClientLab, sessions: &[impl AsRef<str>]) {
     let listed = lab.sessionctl(&["ls", "--all"]);
     let conversations = listed["conversations"].as_array().expect("a list");
     let id = |one: &Value| one["id"].as_str().expect("an id").to_owned();
     let ids: BTreeSet<_> = conversations.iter().map(id).collect();
-    assert_eq!(ids, sessions.iter().map(|id| (*id).to_owned()).collect());
+    assert_eq!(ids, sessions.iter().map(|id| id.as_ref().to_owned()).collect());
 }
 
 /// Each step of a session's life, in an editor on this SDK.
@@ -202,13 +203,15 @@ fn a_session_of_claude_lives_in_an_editor_on_the_typescript_sdk() {
     or_skip!(live_with_claude(&TYPESCRIPT));
 }
 
-#[test]
-#[ignore = "installs the real adapter"]
-fn acpx_finds_its_session_again_in_each_process() {
-    let lab = or_skip!(ClientLab::new());
-    let agent = lab.command().join(" ");
-    let acpx = |words: &[&str]| {
-        let acpx = text(&lab.clients.acpx);
+/// acpx in front of the daemon.
+struct Acpx<'a> {
+    lab: &'a ClientLab,
+}
+
+impl Acpx<'_> {
+    /// What it prints.
+    fn run(&self, words: &[&str]) -> String {
+        let (acpx, agent) = (text(&self.lab.clients.acpx), self.lab.command().join(" "));
         let options = [
             &acpx,
             "--agent",
@@ -221,7 +224,7 @@ fn acpx_finds_its_session_again_in_each_process() {
         ];
         let all: Vec<&str> = options.into_iter().chain(words.iter().copied()).collect();
         // Its process from before may be on its way out. That takes no more requests, and says so.
-        let tries = std::iter::repeat_with(|| lab.run(&lab.clients.node, &all));
+        let tries = std::iter::repeat_with(|| self.lab.run(&self.lab.clients.node, &all));
         let is_taken =
             |output: &Output| !String::from_utf8_lossy(&output.stderr).contains("QUEUE_OWNER_CLOSED");
         let output = tries
@@ -233,11 +236,21 @@ fn acpx_finds_its_session_again_in_each_process() {
             stderr: Vec::new(),
             ..output
         })
-    };
-    let session = acpx(&["sessions", "new"]);
+    }
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn acpx_finds_its_session_again_in_each_process() {
+    let lab = or_skip!(ClientLab::new());
+    let acpx = Acpx { lab: &lab };
+    let session = acpx.run(&["sessions", "new"]);
     // Each of these is another process; acpx makes another session without a word if the first cannot be loaded.
-    assert!(acpx(&["[[ask may I]][[say first words]]"]).contains("first words"));
-    assert!(acpx(&["[[recall]]"]).contains("first words"));
+    assert!(
+        acpx.run(&["[[ask may I]][[say first words]]"])
+            .contains("first words")
+    );
+    assert!(acpx.run(&["[[recall]]"]).contains("first words"));
     only_conversations(&lab, &[&session]);
-    acpx(&["sessions", "close"]);
+    acpx.run(&["sessions", "close"]);
 }
