@@ -3,7 +3,6 @@
 
 #![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
-mod claude;
 #[path = "../acp/editor.rs"]
 #[allow(
     dead_code,
@@ -13,6 +12,7 @@ mod claude;
 )]
 mod editor;
 mod sdks;
+mod slow;
 mod smoke;
 
 use std::ffi::OsStr;

@@ -1,5 +1,6 @@
 //! A session's life in each client.
 
+pub(super) mod acplint;
 mod faults;
 mod forking;
 mod schema;
