@@ -3,7 +3,6 @@
 
 #![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
-mod claude;
 #[path = "../acp/editor.rs"]
 #[allow(
     dead_code,
@@ -12,6 +11,8 @@ mod claude;
     reason = "shared with the tests in `acp`, which need all of it"
 )]
 mod editor;
+mod sdks;
+mod slow;
 mod smoke;
 
 use std::ffi::OsStr;
@@ -21,7 +22,6 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,9 +35,6 @@ const CLIENT_LIMIT: Duration = Duration::from_secs(180);
 
 /// How long an editor waits for a message.
 const DEADLINE: Duration = CLIENT_LIMIT;
-
-/// The Python SDK, as pip names it.
-const PYTHON_SDK: &str = "agent-client-protocol==0.12.1";
 
 const SESSIONCTL: &str = env!("CARGO_BIN_EXE_sessionctl");
 
@@ -104,18 +101,25 @@ impl ClientLab {
         serde_json::from_str(&printed).expect("JSON")
     }
 
-    /// Runs a program of this user in the project, to its end.
-    fn run(&self, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
+    /// A program of this user in the project.
+    fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let node = self.clients.node.parent().expect("the folder of node").display();
-        let child = Command::new(program)
-            .args(arguments)
+        let mut command = Command::new(program);
+        command
             .env_clear()
             .env("PATH", format!("{node}:/usr/local/bin:/usr/bin:/bin"))
             .env("HOME", &self.home)
             .env("NODE_NO_WARNINGS", "1")
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("PYTHONPATH", python_packages())
-            .current_dir(&self.project)
+            .current_dir(&self.project);
+        command
+    }
+
+    /// Runs a program of this user in the project, to its end.
+    fn run(&self, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
+        let child = self
+            .program(program)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -164,44 +168,4 @@ fn clients() -> Option<Clients> {
             None
         }
     }
-}
-
-/// Where the Python SDK is installed.
-fn python_packages() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(PYTHON_SDK)
-}
-
-/// Python with its SDK, which is installed if it is not there yet. None, with the reason printed, if it cannot be had.
-fn python() -> Option<PathBuf> {
-    let pip = |arguments: &[&str]| {
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
-        pip.args(arguments).stdin(Stdio::null()).output()
-    };
-    let python = PathBuf::from("python3");
-    let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{PYTHON_SDK}.lock"));
-    let lock = fs::File::create(lock).expect("a lock file");
-    flock(&lock, FlockOperation::LockExclusive).expect("the lock");
-    if python_packages().is_dir() {
-        return Some(python);
-    }
-    if !pip(&["--version"]).is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: there is no pip");
-        return None;
-    }
-    let staging = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a staging folder");
-    let [packages, any] = ["packages", "any"].map(|name| staging.path().join(name));
-    let installed = pip(&["install", "--target", &text(&packages), PYTHON_SDK]).expect("pip");
-    if !installed.status.success() {
-        let complaint = String::from_utf8_lossy(&installed.stderr);
-        let other = pip(&["download", "--no-deps", "--dest", &text(&any), "pip"]).expect("pip");
-        assert!(
-            !other.status.success(),
-            "pip install {PYTHON_SDK}, though the index answers: {complaint}"
-        );
-        eprintln!("skipped: pip cannot reach its index");
-        return None;
-    }
-    fs::rename(packages, python_packages()).expect("the installation moved into place");
-    Some(python)
 }

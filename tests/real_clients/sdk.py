@@ -1,92 +1,106 @@
-"""An editor made with the official Python SDK, in front of a command:
-python sdk.py FOLDER TOOL HANG RECALL COMMAND...
+"""The official Python SDK between an editor and an agent: python sdk.py COMMAND...
 
-TOOL is a prompt that asks, uses a tool and says "read"; HANG one that begins and does not end; RECALL one that says "first
-words".
-
-Prints "done" and the sessions that are left if each step of a session's life does what the protocol says.
+Each line of JSON-RPC on standard input becomes a call of the SDK. What the SDK makes of the agent's answers, updates and
+requests goes to standard output in the same form. Ends with the code of COMMAND.
 """
 
 import asyncio
+import json
 import sys
 
 import acp
-from acp.schema import AllowedOutcome, RequestPermissionResponse
+from acp import schema
+
+LINE_BYTES = 1 << 20
+
+CALLS = {
+    "initialize": (schema.InitializeRequest, "initialize"),
+    "session/new": (schema.NewSessionRequest, "new_session"),
+    "session/load": (schema.LoadSessionRequest, "load_session"),
+    "session/resume": (schema.ResumeSessionRequest, "resume_session"),
+    "session/fork": (schema.ForkSessionRequest, "fork_session"),
+    "session/list": (schema.ListSessionsRequest, "list_sessions"),
+    "session/prompt": (schema.PromptRequest, "prompt"),
+    "session/cancel": (schema.CancelNotification, "cancel"),
+    "session/close": (schema.CloseSessionRequest, "close_session"),
+}
+
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def encoded(model):
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Editor(acp.Client):
     def __init__(self):
-        self.updates = []
-        self.updated = asyncio.Condition()
+        self.asked = {}
 
     async def session_update(self, session_id, update, **_):
-        async with self.updated:
-            self.updates.append((session_id, update))
-            self.updated.notify_all()
+        notification = schema.SessionNotification(session_id=session_id, update=update)
+        send(method="session/update", params=encoded(notification))
 
-    async def request_permission(self, options, session_id, tool_call, **_):
-        chosen = next(option for option in options if option.kind == "allow_once")
-        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen.option_id))
+    async def ask(self, method, request):
+        answer = asyncio.get_running_loop().create_future()
+        request_id = f"asked {len(self.asked)}"
+        self.asked[request_id] = answer
+        send(id=request_id, method=method, params=encoded(request))
+        return await answer
 
-    def said(self, kind="agent_message_chunk", since=0):
-        chunks = [update for _, update in self.updates[since:] if update.session_update == kind]
-        return "".join(getattr(chunk.content, "text", "") for chunk in chunks)
+    async def request_permission(self, **members):
+        answer = await self.ask("session/request_permission", schema.RequestPermissionRequest(**members))
+        return schema.RequestPermissionResponse.model_validate(answer)
 
+    async def read_text_file(self, **members):
+        answer = await self.ask("fs/read_text_file", schema.ReadTextFileRequest(**members))
+        return schema.ReadTextFileResponse.model_validate(answer)
 
-def check(holds, what):
-    if not holds:
-        raise AssertionError(what)
+    async def create_terminal(self, **members):
+        answer = await self.ask("terminal/create", schema.CreateTerminalRequest(**members))
+        return schema.CreateTerminalResponse.model_validate(answer)
 
-
-async def main(folder, tool, hang, recall, command):
-    editor = Editor()
-
-    async def with_connection(run):
-        async with acp.spawn_agent_process(
-            editor, *command, use_unstable_protocol=True, transport_kwargs={"limit": 1 << 20}
-        ) as (agent, _):
-            about = await agent.initialize(protocol_version=1)
-            check(about.protocol_version == 1, about)
-            check(about.agent_capabilities.load_session is True, about)
-            return await run(agent)
-
-    async def first(agent):
-        session = (await agent.new_session(cwd=folder, mcp_servers=[])).session_id
-        answer = await agent.prompt(session_id=session, prompt=[acp.text_block("first words")])
-        check(answer.stop_reason == "end_turn", answer)
-        check("first words" in editor.said(), editor.updates)
-        start = len(editor.updates)
-        answer = await agent.prompt(session_id=session, prompt=[acp.text_block(tool)])
-        check(answer.stop_reason == "end_turn" and "read" in editor.said(since=start), editor.updates[start:])
-        check(any(update.session_update == "tool_call" for _, update in editor.updates[start:]), "no tool call")
-        start = len(editor.updates)
-        running = asyncio.ensure_future(agent.prompt(session_id=session, prompt=[acp.text_block(hang)]))
-        async with editor.updated:
-            await editor.updated.wait_for(lambda: editor.said(since=start))
-        await agent.cancel(session_id=session)
-        check((await running).stop_reason == "cancelled", "not cancelled")
-        await agent.close_session(session_id=session)
-        check(all(owner == session for owner, _ in editor.updates), "an update of another session")
-        return session
-
-    async def second(agent):
-        start = len(editor.updates)
-        await agent.load_session(cwd=folder, mcp_servers=[], session_id=session)
-        check("first words" in editor.said("user_message_chunk", start), editor.updates[start:])
-        check("first words" in editor.said(since=start), editor.updates[start:])
-        await agent.resume_session(cwd=folder, mcp_servers=[], session_id=session)
-        fork = (await agent.fork_session(cwd=folder, mcp_servers=[], session_id=session)).session_id
-        check(fork != session, fork)
-        start = len(editor.updates)
-        answer = await agent.prompt(session_id=fork, prompt=[acp.text_block(recall)])
-        check(answer.stop_reason == "end_turn" and "first words" in editor.said(since=start), editor.updates[start:])
-        listed = {each.session_id for each in (await agent.list_sessions(cwd=folder)).sessions}
-        check({session, fork} <= listed, listed)
-        return fork
-
-    session = await with_connection(first)
-    fork = await with_connection(second)
-    print("done", session, fork)
+    async def wait_for_terminal_exit(self, **members):
+        answer = await self.ask("terminal/wait_for_exit", schema.WaitForTerminalExitRequest(**members))
+        return schema.WaitForTerminalExitResponse.model_validate(answer)
 
 
-asyncio.run(main(*sys.argv[1:5], sys.argv[5:]))
+async def call(agent, message):
+    model, name = CALLS[message["method"]]
+    members = dict(model.model_validate(message["params"]))
+    members.pop("field_meta")
+    try:
+        result = await getattr(agent, name)(**members)
+    except acp.RequestError as error:
+        send(id=message["id"], error=error.to_error_obj())
+    except ConnectionError:
+        pass
+    else:
+        if "id" in message:
+            send(id=message["id"], result=encoded(result))
+
+
+async def serve(agent, editor, calls):
+    lines = asyncio.StreamReader(limit=LINE_BYTES)
+    protocol = asyncio.StreamReaderProtocol(lines)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while line := await lines.readline():
+        message = json.loads(line)
+        if "method" in message:
+            calls.append(asyncio.ensure_future(call(agent, message)))
+        else:
+            editor.asked[message["id"]].set_result(message["result"])
+
+
+async def main(command):
+    editor, calls = Editor(), []
+    transport = {"limit": LINE_BYTES, "stderr": None}
+    connection = acp.spawn_agent_process(editor, *command, use_unstable_protocol=True, transport_kwargs=transport)
+    async with connection as (agent, process):
+        waited = [serve(agent, editor, calls), process.wait()]
+        await asyncio.wait([asyncio.ensure_future(one) for one in waited], return_when=asyncio.FIRST_COMPLETED)
+    return process.returncode
+
+
+sys.exit(asyncio.run(main(sys.argv[1:])))

@@ -1,35 +1,31 @@
 //! A session's life in each client.
 
+pub(super) mod acplint;
+mod faults;
 mod forking;
 mod schema;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{ClientLab, python, said, text};
+use super::editor::{Answered, Editor};
+use super::sdks::{PYTHON, RUST, Sdk, TYPESCRIPT};
+use super::{ClientLab, said, text};
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 
-const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real_clients");
-
-/// Prompts that have the built-in agent ask and use a tool, begin and not end until it is cancelled, and repeat the history.
+/// Prompts that have the built-in agent ask, use a tool and say "read", begin and not end until it is cancelled, and repeat the
+/// history.
 const PROMPTS: [&str; 3] = [
     r#"[[ask may I]][[tool Read {"path":"a"}]][[say read]]"#,
     "[[say begun]] [[hang]]",
     "[[recall]]",
 ];
 
-/// A prompt that has the built-in agent use the editor's files and terminal.
-const FILE_PROMPT: &str = concat!(
-    r#"[[call fs/read_text_file {"path":"/a"}]]"#,
-    r#"[[call terminal/create {"command":"make"}]]"#,
-    r#"[[call terminal/wait_for_exit {"terminalId":"terminal-1"}]]"#,
-);
-
-/// The same for a model behind Claude's adapter. What it is sent of the history is seen at the model.
+/// The same for a model behind Claude's adapter, which asks before it uses the tool. What it is sent of the history is seen at
+/// the model.
 pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
     r#"[[tool Bash {"command":"echo made > made.txt","description":"make a file"}]] [[text read]]"#,
     "[[slow 600 1]]",
@@ -39,78 +35,184 @@ pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
 /// How often acpx is asked at most.
 const ACPX_TRIES: usize = 20;
 
-/// Arguments of a client: its script and what that needs, the folder, the prompts, and the command in front of which it is an
-/// editor.
-fn arguments(lab: &ClientLab, first: &[&Path], prompts: [&str; 3]) -> Vec<String> {
-    let mut all: Vec<String> = first.iter().map(|path| text(path)).collect();
-    all.push(text(&lab.project));
-    all.extend(prompts.map(str::to_owned));
-    all.extend(lab.command());
-    all
+/// What the agent said in a turn that ended well.
+fn told(answered: &Answered) -> String {
+    assert_eq!(answered.result()["stopReason"], "end_turn", "{answered:?}");
+    answered.texts("agent_message_chunk").concat()
 }
 
-/// The client reports the sessions that it has left. There are no other conversations, so no client created another one.
-fn check(lab: &ClientLab, printed: &str) {
-    let sessions = printed.strip_prefix("done ").expect("the client's last line");
+/// No client created a conversation without a word.
+fn only_conversations(lab: &ClientLab, sessions: &[impl AsRef<str>]) {
     let listed = lab.sessionctl(&["ls", "--all"]);
     let conversations = listed["conversations"].as_array().expect("a list");
     let id = |one: &Value| one["id"].as_str().expect("an id").to_owned();
     let ids: BTreeSet<_> = conversations.iter().map(id).collect();
-    assert_eq!(ids, sessions.split(' ').map(str::to_owned).collect());
+    assert_eq!(ids, sessions.iter().map(|id| id.as_ref().to_owned()).collect());
 }
 
-/// Runs a client with the real adapter, and looks at the model for the history before the branch's prompt.
-pub(super) fn with_claude(run: impl FnOnce(&ClientLab) -> Option<()>) -> Option<()> {
+/// Each step of a session's life, in an editor on this SDK.
+pub(super) fn live(lab: &ClientLab, sdk: &Sdk, capabilities: &Value, prompts: [&str; 3]) -> Option<()> {
+    let [tool, hang, recall] = prompts;
+    let (mut editor, about) = sdk.editor(lab, capabilities)?;
+    assert_eq!(about["protocolVersion"], 1);
+    assert_eq!(about["agentCapabilities"]["loadSession"], true);
+    let session = editor.new_session(lab);
+    assert!(told(&editor.prompt(&session, "first words")).contains("first words"));
+    let prompt = editor.begin_prompt(&session, tool);
+    let mut seen = editor.until(|message| message["method"] == "session/request_permission");
+    let asked = seen.pop().expect("a question");
+    let options = asked["params"]["options"].as_array().expect("options");
+    let option = options.iter().find(|option| option["kind"] == "allow_once");
+    let option = &option.expect("an option")["optionId"];
+    let outcome = json!({"outcome": {"outcome": "selected", "optionId": option}});
+    editor.answer(&asked, outcome);
+    let used = editor.finish(prompt);
+    assert!(told(&used).contains("read"), "{used:?}");
+    seen.extend(used.before);
+    let is_call = |message: &Value| message["params"]["update"]["sessionUpdate"] == "tool_call";
+    assert!(seen.iter().any(is_call), "{seen:?}");
+    if capabilities["terminal"] == true {
+        use_files_and_terminal(&mut editor, &session);
+    }
+    let running = editor.begin_prompt(&session, hang);
+    editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk");
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    assert_eq!(editor.finish(running).result()["stopReason"], "cancelled");
+    editor
+        .call("session/close", json!({"sessionId": session}))
+        .result();
+    ended_well(editor);
+
+    let (mut editor, _) = sdk.editor(lab, capabilities)?;
+    let loaded = editor.on("session/load", &session, lab);
+    loaded.result();
+    for kind in ["user_message_chunk", "agent_message_chunk"] {
+        assert!(loaded.texts(kind).concat().contains("first words"), "{loaded:?}");
+    }
+    editor.on("session/resume", &session, lab).result();
+    let fork = editor.on("session/fork", &session, lab).result()["sessionId"].clone();
+    let fork = fork.as_str().expect("an id");
+    assert_ne!(fork, session);
+    assert!(told(&editor.prompt(fork, recall)).contains("first words"));
+    let listed = |editor: &mut Editor| -> Vec<Value> {
+        let list = editor.call("session/list", json!({"cwd": lab.project()}));
+        let sessions = list.result()["sessions"].as_array().expect("a list").iter();
+        sessions.map(|session| session["sessionId"].clone()).collect()
+    };
+    assert!(listed(&mut editor).contains(&json!(fork)));
+    let mut left = vec![session.as_str(), fork];
+    if sdk.deletes {
+        editor.call("session/delete", json!({"sessionId": fork})).result();
+        left.truncate(1);
+    }
+    let listed = listed(&mut editor);
+    assert!(listed.contains(&json!(session)), "{listed:?}");
+    assert_eq!(listed.contains(&json!(fork)), !sdk.deletes, "{listed:?}");
+    assert_eq!(editor.on("session/load", "no such session", lab).code(), -32002);
+    ended_well(editor);
+    only_conversations(lab, &left);
+    Some(())
+}
+
+/// The end of an editor that had nothing to complain about: some show that as an error.
+fn ended_well(editor: Editor) {
+    let (status, complaint) = editor.end();
+    assert!(status.success() && complaint.is_empty(), "{status}: {complaint}");
+}
+
+fn use_files_and_terminal(editor: &mut Editor, session: &str) {
+    let prompt = editor.begin_prompt(
+        session,
+        concat!(
+            r#"[[call fs/read_text_file {"path":"/a"}]]"#,
+            r#"[[call terminal/create {"command":"make"}]]"#,
+            r#"[[call terminal/wait_for_exit {"terminalId":"terminal-1"}]]"#,
+        ),
+    );
+    for (method, parameter, value, result) in [
+        ("fs/read_text_file", "path", "/a", json!({"content": "unsaved"})),
+        (
+            "terminal/create",
+            "command",
+            "make",
+            json!({"terminalId": "terminal-1"}),
+        ),
+        (
+            "terminal/wait_for_exit",
+            "terminalId",
+            "terminal-1",
+            json!({"exitCode": 0}),
+        ),
+    ] {
+        let asked = editor.until_asked(method);
+        assert_eq!(asked["params"][parameter], value);
+        editor.answer(&asked, result);
+    }
+    let answers = told(&editor.finish(prompt));
+    assert!(
+        answers.contains("unsaved") || answers.contains(r#""exitCode":0"#),
+        "{answers}"
+    );
+}
+
+/// Runs a session's life with the real adapter, and looks at the model for the history before the branch's prompt.
+pub(super) fn live_with_claude(sdk: &Sdk) -> Option<()> {
     let bridge = Bridge::start(Account::Key)?;
-    run(&ClientLab::of(&bridge)?)?;
+    let lab = ClientLab::of(&bridge)?;
+    let capabilities = json!({"auth": {"terminal": true}});
+    // Claude's adapter offers this only to a client that can run it.
+    let (editor, about) = sdk.editor(&lab, &capabilities)?;
+    let methods = about["authMethods"].as_array().expect("a list");
+    let method = methods.iter().find(|method| method["type"] == "terminal");
+    let arguments = method.expect("a sign-in in a terminal")["args"].as_array();
+    let expected = ["--", "--sessiond-sign-in", "--cli"];
+    assert_eq!(arguments.expect("arguments")[..3], expected);
+    ended_well(editor);
+    live(&lab, sdk, &capabilities, PROMPTS_TO_CLAUDE)?;
     let sent = bridge.lab.model.asked(PROMPTS_TO_CLAUDE[2]);
     let first = sent.first().expect("a history before the branch's prompt");
     assert!(format!("{first:?}").contains("first words"), "{sent:?}");
     Some(())
 }
 
-fn typescript(lab: &ClientLab, prompts: [&str; 3], file: &str) {
-    let script = Path::new(SCRIPTS).join("sdk.mjs");
-    let mut arguments = arguments(lab, &[&script, &lab.clients.sdk], prompts);
-    // Before the command.
-    arguments.insert(arguments.len() - lab.command().len(), file.to_owned());
-    check(lab, &said(&lab.run(&lab.clients.node, &arguments)));
-}
-
-pub(super) fn python_sdk(lab: &ClientLab, prompts: [&str; 3]) -> Option<()> {
-    let arguments = arguments(lab, &[&Path::new(SCRIPTS).join("sdk.py")], prompts);
-    check(lab, &said(&lab.run(&python()?, &arguments)));
-    Some(())
+fn live_with_loopback(sdk: &Sdk) -> Option<()> {
+    let capabilities = json!({"fs": {"readTextFile": true}, "terminal": true});
+    live(&ClientLab::new()?, sdk, &capabilities, PROMPTS)
 }
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_lives_in_an_editor_on_the_typescript_sdk() {
-    typescript(&or_skip!(ClientLab::new()), PROMPTS, FILE_PROMPT);
+    or_skip!(live_with_loopback(&TYPESCRIPT));
 }
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_lives_in_an_editor_on_the_python_sdk() {
-    or_skip!(python_sdk(&or_skip!(ClientLab::new()), PROMPTS));
+    or_skip!(live_with_loopback(&PYTHON));
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_lives_in_an_editor_on_the_rust_sdk() {
+    or_skip!(live_with_loopback(&RUST));
 }
 
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_of_claude_lives_in_an_editor_on_the_typescript_sdk() {
-    or_skip!(with_claude(|lab| {
-        typescript(lab, PROMPTS_TO_CLAUDE, "");
-        Some(())
-    }));
+    or_skip!(live_with_claude(&TYPESCRIPT));
 }
 
-#[test]
-#[ignore = "installs the real adapter"]
-fn acpx_finds_its_session_again_in_each_process() {
-    let lab = or_skip!(ClientLab::new());
-    let agent = lab.command().join(" ");
-    let acpx = |words: &[&str]| {
-        let acpx = text(&lab.clients.acpx);
+/// acpx in front of the daemon.
+struct Acpx<'a> {
+    lab: &'a ClientLab,
+}
+
+impl Acpx<'_> {
+    /// What it prints.
+    fn run(&self, words: &[&str]) -> String {
+        let (acpx, agent) = (text(&self.lab.clients.acpx), self.lab.command().join(" "));
         let options = [
             &acpx,
             "--agent",
@@ -123,7 +225,7 @@ fn acpx_finds_its_session_again_in_each_process() {
         ];
         let all: Vec<&str> = options.into_iter().chain(words.iter().copied()).collect();
         // Its process from before may be on its way out. That takes no more requests, and says so.
-        let tries = std::iter::repeat_with(|| lab.run(&lab.clients.node, &all));
+        let tries = std::iter::repeat_with(|| self.lab.run(&self.lab.clients.node, &all));
         let is_taken =
             |output: &Output| !String::from_utf8_lossy(&output.stderr).contains("QUEUE_OWNER_CLOSED");
         let output = tries
@@ -135,11 +237,21 @@ fn acpx_finds_its_session_again_in_each_process() {
             stderr: Vec::new(),
             ..output
         })
-    };
-    let session = acpx(&["sessions", "new"]);
+    }
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn acpx_finds_its_session_again_in_each_process() {
+    let lab = or_skip!(ClientLab::new());
+    let acpx = Acpx { lab: &lab };
+    let session = acpx.run(&["sessions", "new"]);
     // Each of these is another process; acpx makes another session without a word if the first cannot be loaded.
-    assert!(acpx(&["[[ask may I]][[say first words]]"]).contains("first words"));
-    assert!(acpx(&["[[recall]]"]).contains("first words"));
-    check(&lab, &format!("done {session}"));
-    acpx(&["sessions", "close"]);
+    assert!(
+        acpx.run(&["[[ask may I]][[say first words]]"])
+            .contains("first words")
+    );
+    assert!(acpx.run(&["[[recall]]"]).contains("first words"));
+    only_conversations(&lab, &[&session]);
+    acpx.run(&["sessions", "close"]);
 }

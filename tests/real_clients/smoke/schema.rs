@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::SCRIPTS;
 use crate::real_clients::editor::{Editor, command};
+use crate::real_clients::sdks::SCRIPTS;
 use crate::real_clients::{ClientLab, said, text};
 use crate::test_programs;
 

@@ -1,0 +1,23 @@
+//! What takes too long for every check.
+
+use super::sdks::{PYTHON, RUST};
+use super::smoke::acplint::{WAITING, check};
+use super::smoke::live_with_claude;
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_of_claude_lives_in_an_editor_on_the_python_sdk() {
+    or_skip!(live_with_claude(&PYTHON));
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_of_claude_lives_in_an_editor_on_the_rust_sdk() {
+    or_skip!(live_with_claude(&RUST));
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn acplint_has_no_complaint_about_the_daemon_after_it_has_waited() {
+    or_skip!(check(WAITING));
+}
