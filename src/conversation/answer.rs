@@ -10,8 +10,8 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{ConversationId, TurnId};
 use jiff::Timestamp;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::error::ConversationError;
 pub use crate::store::CallKey;
@@ -60,6 +60,29 @@ impl CallKey {
             "request id \"{}\" was used before for a call with another content; use a new id",
             self.id.as_str()
         ))
+    }
+}
+
+/// What is recorded of a call in place of its result: the conversation that it made, while that is not open yet, or once it was
+/// deleted.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MadeConversation {
+    conversation_id: ConversationId,
+}
+
+impl MadeConversation {
+    /// As the record of a call has it.
+    #[must_use]
+    pub fn recorded(conversation_id: ConversationId) -> Option<RawJson> {
+        RawJson::from_value(&Self { conversation_id }).ok()
+    }
+
+    /// The conversation that is recorded of a call without a result.
+    #[must_use]
+    pub fn of(request: &RequestRecord) -> Option<ConversationId> {
+        let made = request.error.as_ref()?.read::<Self>().ok()?;
+        request.result.is_none().then_some(made.conversation_id)
     }
 }
 

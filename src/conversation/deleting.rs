@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{RemainingReason, RemainingTranscript};
 use bridge_protocol::id::UpstreamId;
+use bridge_protocol::raw::RawJson;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::Handle;
 use crate::files::is_absence;
-use crate::store::{ConversationRecord, StoreError};
+use crate::store::{Change, ConversationRecord, RequestRecord, Store, StoreError};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
 use crate::transcript::removing::{Beside, Forks, remove_beside};
 
+use super::answer::MadeConversation;
 use super::climbing::acquire;
 use super::keeping;
 use super::services::{Services, SessionRef, chain_text};
@@ -152,6 +154,43 @@ fn is_used_elsewhere(
         }
     }
     Ok(false)
+}
+
+/// Completes the change that deletes a conversation by removing what else is stored of it: the answers to calls about it, and to
+/// those that made it, whose repetitions are refused from now on.
+pub(super) fn erase_answers(store: &Store, mut change: Change) -> Change {
+    change.erases = true;
+    if let Err(error) = add_erased_answers(store, &mut change) {
+        tracing::error!(
+            error = chain_text(&error),
+            "answers to calls about a deleted conversation stay stored"
+        );
+    }
+    change
+}
+
+fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreError> {
+    let Some(record) = &change.conversation else {
+        return Ok(());
+    };
+    let (own, id) = (record.id, record.id.to_string());
+    let is_new = |old: &RequestRecord| change.requests.iter().all(|new| new.request_id != old.request_id);
+    let removed = store.requests(Some(own))?.into_iter().filter(is_new);
+    change.requests_removed = removed.map(|old| (Some(own), old.request_id)).collect();
+    let mut elsewhere = store.requests(None)?;
+    if let Some(parent) = &record.parent {
+        elsewhere.extend(store.requests(Some(parent.conversation_id))?);
+    }
+    let names_it = |result: &RawJson| result.get().contains(&id);
+    elsewhere.retain(|request| request.result.as_ref().is_some_and(names_it));
+    change
+        .requests
+        .extend(elsewhere.into_iter().map(|request| RequestRecord {
+            result: None,
+            error: MadeConversation::recorded(own),
+            ..request
+        }));
+    Ok(())
 }
 
 /// The answer if no transcript could be deleted: all sessions of the conversation, including those that left the chain.

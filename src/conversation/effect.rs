@@ -283,6 +283,8 @@ pub struct Ledger {
     pub requests: Vec<RequestRecord>,
     /// Events to send once the change is on disk. (Events that must be sent even if it is not are with the milestone.)
     pub events: Vec<Event>,
+    /// Whether what the conversation has said must not stay in the files of the store.
+    pub erases: bool,
 }
 
 impl Ledger {
@@ -313,6 +315,7 @@ impl Ledger {
             && self.upstream.is_empty()
             && self.requests.is_empty()
             && self.events.is_empty()
+            && !self.erases
     }
 
     /// Puts what another says behind.
@@ -328,6 +331,7 @@ impl Ledger {
         });
         self.requests.append(&mut other.requests);
         self.events.append(&mut other.events);
+        self.erases |= other.erases;
     }
 }
 

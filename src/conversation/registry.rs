@@ -31,10 +31,8 @@ use std::time::Duration;
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::NewConversation;
-use bridge_protocol::raw::RawJson;
 use bridge_protocol::transcript::Unwatched;
 use bridge_protocol::{ConversationId, ConversationRef, Cursor};
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +42,7 @@ use crate::agent::client::ClientProfile;
 use crate::store::{Change, ConversationRecord, Lookup, LostPart, RequestRecord, ResolvedBy, Salvaged};
 
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message, Occasion};
-use super::answer::{Answer, CallKey};
+use super::answer::{Answer, CallKey, MadeConversation};
 use super::client_request::ClientMessage;
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, Fork};
@@ -104,13 +102,6 @@ struct Entry {
     published: watch::Receiver<Arc<Conversation>>,
     /// The parts without which it cannot continue: its task is there to delete it, and must change nothing else.
     essential_lost: Vec<LostPart>,
-}
-
-/// What is recorded of a call in place of its result, while its conversation is made and not open: its repetition opens it.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NotOpened {
-    conversation_id: ConversationId,
 }
 
 impl Registry {
@@ -239,10 +230,7 @@ impl Registry {
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
         let request = request.map(|request| match new.open {
             true => RequestRecord {
-                error: RawJson::from_value(&NotOpened {
-                    conversation_id: record.id,
-                })
-                .ok(),
+                error: MadeConversation::recorded(record.id),
                 ..request.record(None, at)
             },
             false => request.answered(&answer, at),
@@ -280,8 +268,7 @@ impl Registry {
     fn not_opened(&self, request: Option<&CallKey>) -> Result<Option<ConversationId>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
         let kept = self.services.store.request(None, &request.id)?;
-        let made = kept.and_then(|kept| kept.error?.read::<NotOpened>().ok());
-        Ok(made.map(|made| made.conversation_id))
+        Ok(kept.and_then(|kept| MadeConversation::of(&kept)))
     }
 
     /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.

@@ -226,7 +226,10 @@ pub enum OperationKind {
     /// Clears the chain.
     Reset,
     /// Deletes the conversation.
-    Delete,
+    Delete {
+        /// Whether its transcripts are deleted too, and with them what the record says.
+        transcripts: bool,
+    },
     /// Applies settings to the open session.
     Configure {
         /// The title that the same call gives.

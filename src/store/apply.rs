@@ -48,6 +48,8 @@ pub(super) struct Entry {
     pub(super) processes: Vec<ProcessRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) processes_removed: Vec<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) erases: bool,
 }
 
 /// A lineage entry and its position.
@@ -87,6 +89,9 @@ pub(super) struct Mark {
     pub(super) conversations: u64,
     /// Estimated length of a fully compacted journal, in bytes.
     pub(super) live_bytes: u64,
+    /// Whether the files hold earlier states that a change erased.
+    #[serde(default)]
+    pub(super) is_to_erase: bool,
 }
 
 /// The members of a conversation record that the indexes need.
@@ -208,6 +213,7 @@ impl Mark {
             position,
             conversations: 0,
             live_bytes: 0,
+            is_to_erase: false,
         }
     }
 
@@ -272,6 +278,7 @@ pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Re
     for name in &entry.processes_removed {
         draft.remove(Space::Processes, name.as_bytes());
     }
+    mark.is_to_erase |= entry.erases;
     Ok(())
 }
 

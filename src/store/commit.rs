@@ -108,6 +108,8 @@ pub(super) struct Writer {
     broken: Option<StoreError>,
     /// Set once trees in memory have replaced a failed database.
     fallback: Option<MemoryFallback>,
+    /// Whether the changes that are being committed erase earlier states.
+    erases: bool,
 }
 
 /// Trees in memory that replace a failed database until the next start.
@@ -135,6 +137,7 @@ impl Writer {
             paths,
             broken: None,
             fallback: None,
+            erases: false,
         }
     }
 
@@ -150,6 +153,10 @@ impl Writer {
         if let Err(error) = self.shared.recent_page(None, FIRST_LIST) {
             tracing::warn!(%error, "cannot read the newest conversations");
             self.fail_over_if_database_failed(&error);
+        }
+        // An earlier run was killed before it had erased everything, or had no room for that.
+        if self.mark.is_to_erase {
+            self.erase_or_log();
         }
         let (mut stop, mut rewrite) = (None, None);
         let oldest_kept = now.map_or(0, |now| apply::ascending(now).saturating_sub(MEMORY_MICROSECONDS));
@@ -279,6 +286,9 @@ impl Writer {
             if let Err(error) = &outcome {
                 self.fail_over_if_database_failed(error);
             }
+            if outcome.is_ok() && std::mem::take(&mut self.erases) {
+                self.erase_or_log();
+            }
             let failure = outcome.as_ref().err().cloned();
             self.shared.set_figures(&self.mark, failure);
             for (sequence, answer) in answers {
@@ -315,6 +325,7 @@ impl Writer {
                     mark.position.sequence = next;
                     answers.push((Sequence(next), answer));
                     apply::apply(&mut draft, &mut mark, &entry)?;
+                    self.erases |= entry.erases;
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
                 }
@@ -457,6 +468,64 @@ impl Writer {
         }))
     }
 
+    fn erase_or_log(&mut self) {
+        if let Err(error) = self.erase() {
+            tracing::error!(
+                %error,
+                "what was deleted may still be in the files of the store; the next start tries again"
+            );
+        }
+    }
+
+    /// Rewrites journal and database, so that their files hold only what is stored now, and deletes the bodies that
+    /// nothing references any more. What was set aside stays: what it holds is not known.
+    fn erase(&mut self) -> Result<(), StoreError> {
+        let (Some(journal), Some(trust), Some(paths)) = (&mut self.journal, &mut self.trust, &self.paths)
+        else {
+            self.mark.is_to_erase = false;
+            return Ok(());
+        };
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let shared = Arc::clone(&self.shared);
+        if let Some(error) = shared.figures().database_failure {
+            // The next start sets the failed database aside.
+            return Err(error);
+        }
+        journal.settle()?;
+        trust.mark_open()?;
+        let (opened, named) = {
+            let keyspace = shared.keyspace();
+            // The trees are the state at the beginning of the new journal.
+            keyspace.sync()?;
+            let journal_text = compact::write(&paths.journal, &keyspace, &self.mark)?;
+            let renewed = open::Renewed::copy(paths, &keyspace)?;
+            let (mark, named) = journal_text.put_in_place()?;
+            *journal = Journal::open(&paths.journal, mark.position.clone())?;
+            self.mark = mark;
+            // After a kill the old database is adopted, and this begins again.
+            compact::adopt(&keyspace, &self.mark)?;
+            let erased = Mark {
+                is_to_erase: false,
+                ..self.mark.clone()
+            };
+            (renewed.put_in_place(&erased)?, named)
+        };
+        drop(shared.replace_database(opened));
+        open::remove_unfinished(paths)?;
+        self.mark.is_to_erase = false;
+        // Set-aside files may reference bodies that nothing else references.
+        if let Some(bodies) = &shared.bodies
+            && open::kept_damaged(&paths.journal)?.is_empty()
+        {
+            let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
+            compact::sweep(bodies, &named);
+        }
+        shared.set_figures(&self.mark, None);
+        Ok(())
+    }
+
     fn close(&mut self) -> Result<(), StoreError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -529,6 +598,7 @@ fn prepare(
         }));
     entry.processes = change.processes_put;
     entry.processes_removed = change.processes_removed;
+    entry.erases = change.erases;
     Ok(entry)
 }
 

@@ -148,6 +148,22 @@ pub(super) fn add(entry: &mut Entry, space: Space, key: &[u8], bytes: &[u8]) -> 
     Ok(false)
 }
 
+/// Copies all trees into an empty database, except for the mark.
+pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreError> {
+    for space in Space::ALL.into_iter().filter(|space| *space != Space::Meta) {
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let pairs = from.page(space, after, PAGE_ENTRIES)?;
+            let Some((key, _)) = pairs.last() else { break };
+            last = Some(key.clone());
+            let writes = pairs.into_iter().map(|(key, value)| ((space, key), Some(value)));
+            to.load(writes.collect())?;
+        }
+    }
+    Ok(())
+}
+
 /// Records in the trees their position in the journal that is now in place.
 pub(super) fn adopt(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
     let mut draft = Draft::over(keyspace);

@@ -321,6 +321,26 @@ impl Shared {
         self.record(&self.keyspace(), Space::Turns, "request", &key)
     }
 
+    pub(super) fn requests(
+        &self,
+        conversation_id: Option<ConversationId>,
+    ) -> Result<Vec<RequestRecord>, StoreError> {
+        let keyspace = self.keyspace();
+        let prefix = apply::request_prefix(conversation_id);
+        let from = Bound::Included(prefix.as_slice());
+        let listed = packed::page(&keyspace, Space::TurnOrder, from, &prefix, usize::MAX)?;
+        let ids = listed
+            .iter()
+            .filter_map(|(key, _)| apply::read_request_order_key(key));
+        let keys = ids.map(|(_, request_id)| RequestKey {
+            conversation_id,
+            request_id,
+        });
+        let records =
+            keys.map(|key| self.record(&keyspace, Space::Turns, "request", &apply::request_key(&key)));
+        records.filter_map(Result::transpose).collect()
+    }
+
     pub(super) fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
         self.keyspace()
             .page(Space::Processes, Bound::Unbounded, usize::MAX)?
@@ -350,6 +370,8 @@ impl Shared {
         what: &'static str,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
+        // A body is deleted only while nobody reads.
+        let _snapshot = self.snapshot();
         keyspace
             .get(space, key)?
             .map(|bytes| Value::from_bytes(what, &bytes)?.read(what, self.bodies.as_ref()))

@@ -341,6 +341,17 @@ impl Store {
         self.reporting(self.shared.request(conversation_id, request_id))
     }
 
+    /// Returns the records of all requests of a conversation, or of those that create one.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn requests(
+        &self,
+        conversation_id: Option<ConversationId>,
+    ) -> Result<Vec<RequestRecord>, StoreError> {
+        self.reporting(self.shared.requests(conversation_id))
+    }
+
     /// Returns all recorded processes.
     ///
     /// # Errors

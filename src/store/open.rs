@@ -122,7 +122,7 @@ fn open_with(
     let paths = StorePaths::in_folder(folder);
     let mut file = JournalFile::inspect(&paths.journal)?;
     let mut trust = Trust::at(paths.trust.clone());
-    remove_folder(&paths.making)?;
+    remove_unfinished(&paths)?;
     let mut report = report::read(&paths.report)?;
     let closed_at = trust.closed_at()?;
     report.was_closed = closed_at.is_some();
@@ -717,6 +717,49 @@ fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
     Ok(Some(aside))
 }
 
+/// A copy of the database that has not replaced it yet, in the folder of unfinished databases.
+pub(super) struct Renewed<'a> {
+    paths: &'a StorePaths,
+    keyspace: Keyspace,
+}
+
+impl<'a> Renewed<'a> {
+    /// Copies all trees. sled keeps earlier states of a value in its files; the copy has none.
+    pub(super) fn copy(paths: &'a StorePaths, from: &Keyspace) -> Result<Self, StoreError> {
+        remove_folder(&paths.making)?;
+        durable::make_folders(&paths.making).map_err(StoreError::io("create", &paths.making))?;
+        let keyspace = Keyspace::open_to_fill(&paths.making.join("new"))?;
+        compact::copy_trees(from, &keyspace)?;
+        Ok(Self { paths, keyspace })
+    }
+
+    /// Replaces the database, which may still be open. Its folder is then below that of unfinished databases.
+    ///
+    /// After a kill between the two renames, the next start rebuilds the database from the journal.
+    pub(super) fn put_in_place(self, mark: &Mark) -> Result<Keyspace, StoreError> {
+        compact::adopt(&self.keyspace, mark)?;
+        self.keyspace.sync()?;
+        self.keyspace.close();
+        let StorePaths { making, database, .. } = self.paths;
+        let (new, old) = (making.join("new"), making.join("old"));
+        rename_durably(database, &old)?;
+        let opened = rename_durably(&new, database).and_then(|()| Keyspace::open(database));
+        if opened.is_err() {
+            // The old one is still open and has everything.
+            if exists(database)? {
+                rename_durably(database, &new)?;
+            }
+            rename_durably(&old, database)?;
+        }
+        opened
+    }
+}
+
+/// Removes unfinished databases, and what was replaced.
+pub(super) fn remove_unfinished(paths: &StorePaths) -> Result<(), StoreError> {
+    remove_folder(&paths.making)
+}
+
 /// Removes a folder and its content, if it exists.
 fn remove_folder(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
@@ -765,7 +808,7 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
 }
 
 /// Returns set-aside files that may hold what no other file holds.
-fn kept_damaged(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+pub(super) fn kept_damaged(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let mut found = numbered(beside, DAMAGED_STORE)?;
     found.extend(numbered(beside, DAMAGED)?);
     Ok(found)

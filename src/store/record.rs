@@ -389,6 +389,9 @@ pub struct Change {
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
+    /// Whether earlier states of what is stored must not stay in the files. They are rewritten before the change is
+    /// acknowledged; if that fails, by the next start.
+    pub erases: bool,
 }
 
 /// The number of a change in the journal, starting at 1.

@@ -71,6 +71,12 @@ impl Shared {
         };
     }
 
+    /// Replaces the database with one that has the same content. Returns the previous one, still open.
+    pub(super) fn replace_database(&self, new: Keyspace) -> Keyspace {
+        let mut keyspace = self.keyspace.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *keyspace, new)
+    }
+
     /// Replaces a failed database with trees in memory.
     pub(super) fn use_fallback(&self, trees: Keyspace, failure: StoreError) {
         *self.keyspace.write().unwrap_or_else(PoisonError::into_inner) = trees;

@@ -58,6 +58,7 @@ mod discovery;
 #[cfg(target_os = "linux")]
 mod dying_agents;
 mod edits;
+mod erasing;
 pub(crate) mod error_words;
 mod event_order;
 mod events;

@@ -1,7 +1,8 @@
 //! The store against a killed process: what was acknowledged is there after any end, and the ways back agree.
 //!
 //! A helper program commits and prints each acknowledged change; the test kills it with SIGKILL at random
-//! moments and looks at what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it.
+//! moments and looks at what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it, and `CRASH_ROUNDS` how
+//! often the process is killed.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,8 +21,11 @@ use crate::{signs, test_programs};
 
 const SEED_VARIABLE: &str = "SESSION_BRIDGE_CRASH_SEED";
 
-/// How often the process is killed.
+/// How often the process is killed, unless `CRASH_ROUNDS` says otherwise.
 const LIVES: u64 = 15;
+
+/// How often it is killed over one folder, whose content grows.
+const LIVES_OF_A_FOLDER: u64 = 30;
 
 /// A small generator: the same seed gives the same numbers.
 struct Random(u64);
@@ -105,10 +109,18 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         .unwrap_or_else(|| u64::from(std::process::id()) * 2_654_435_761 + 1);
     println!("{SEED_VARIABLE}={seed}");
     let mut random = Random(seed);
+    let lives = std::env::var("CRASH_ROUNDS").map_or(LIVES, |lives| lives.parse().unwrap());
+    for first in (0..lives).step_by(usize::try_from(LIVES_OF_A_FOLDER).unwrap()) {
+        outlive(&mut random, LIVES_OF_A_FOLDER.min(lives - first));
+    }
+}
+
+/// Kills the process so often over one folder.
+fn outlive(random: &mut Random, lives: u64) {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("data");
     let mut acknowledged = 0;
-    for life in 1..=LIVES {
+    for life in 1..=lives {
         let before = acknowledged;
         acknowledged = one_life(
             &folder,

@@ -340,7 +340,8 @@ impl Actor {
         let root = root.map(|entry| entry.transcript_root());
         let lineage = ledgers.clone().flat_map(|ledger| &ledger.lineage);
         let upstream = ledgers.clone().flat_map(|ledger| &ledger.upstream);
-        Change {
+        let erases = ledgers.clone().any(|ledger| ledger.erases);
+        let change = Change {
             lineage: lineage.map(|entry| (id, entry.clone())).collect(),
             upstream: upstream
                 .filter_map(|held| Some((id, root.clone()?, held.clone())))
@@ -348,6 +349,10 @@ impl Actor {
             requests: ledgers.flat_map(|ledger| &ledger.requests).cloned().collect(),
             conversation: Some(record),
             ..Change::default()
+        };
+        match erases {
+            true => deleting::erase_answers(&self.services.store, change),
+            false => change,
         }
     }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::super::answer::{Answer, CallKey};
+use super::super::answer::{Answer, CallKey, MadeConversation};
 use super::super::error::ConversationError;
 use super::super::services::{chain_text, now};
 use super::Registry;
@@ -237,7 +237,7 @@ impl Registry {
     /// What an earlier call with this key was answered.
     ///
     /// # Errors
-    /// When it had another content, or the store cannot be read.
+    /// When it had another content, the conversation that it made was deleted, or the store cannot be read.
     pub fn kept(
         &self,
         of: Option<ConversationId>,
@@ -247,7 +247,10 @@ impl Registry {
         let kept = self.services.store.request(of, &request.id);
         match kept? {
             Some(kept) if !request.has_content_of(&kept.fingerprint) => Err(request.differs()),
-            Some(kept) => Ok(kept.result.map(Answer::Json)),
+            Some(kept) => match MadeConversation::of(&kept).map(|made| self.salvaged(made)) {
+                Some(Err(deleted @ ConversationError::Deleted { .. })) => Err(deleted),
+                _ => Ok(kept.result.map(Answer::Json)),
+            },
             None => Ok(None),
         }
     }

@@ -122,7 +122,7 @@ impl<R> Model<R> {
             Call::Reset => self.close_then(OperationKind::Reset, caller, false),
             Call::Delete { transcripts } => {
                 let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(OperationKind::Delete, caller, delete);
+                self.close_then(OperationKind::Delete { transcripts: delete }, caller, delete);
             }
         }
     }

@@ -88,7 +88,7 @@ impl<R> Model<R> {
     /// Whether the session is being closed so that the conversation is deleted.
     pub(super) fn is_deleting(&self) -> bool {
         let kind = self.op.as_ref().map(|op| &op.kind);
-        matches!(kind, Some(OperationKind::Delete))
+        matches!(kind, Some(OperationKind::Delete { .. }))
     }
 
     pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool) {
@@ -219,7 +219,7 @@ impl<R> Model<R> {
                 };
                 self.write_result(OperationKind::Reset, ledger, change);
             }
-            OperationKind::Delete => {
+            OperationKind::Delete { transcripts } => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
@@ -229,6 +229,13 @@ impl<R> Model<R> {
                 // They may hold keys, and nothing is opened with them any more.
                 self.record.settings = Settings::default();
                 ledger.requests.extend(self.forget_held());
+                if transcripts {
+                    // The title is of use for adopting the transcripts again.
+                    self.record.title.clear();
+                    self.record.failure = None;
+                    self.record.reported = Reported::default();
+                    ledger.erases = true;
+                }
                 self.due = None;
                 self.touch();
                 let change = CallChange {

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde_json::json;
 use session_bridge::chain::NewLink;
 use session_bridge::store::{
-    Change, ConversationRecord, OpenReport, PendingTurn, RECORD_VERSION, RequestId, RequestRecord, Store,
-    StoreOptions, TranscriptRoot, TurnPhase,
+    Change, ConversationRecord, OpenReport, PendingTurn, RECORD_VERSION, RebuildReason, RequestId,
+    RequestRecord, Store, StoreOptions, TranscriptRoot, TurnPhase,
 };
 
 /// Conversations that are changed in turn; more than are changed at once.
@@ -100,6 +100,8 @@ fn change(store: &Store, step: u64) -> Change {
         upstream: vec![(id, TranscriptRoot::new("/home/u/.claude"), upstream(step))],
         requests: vec![remembered],
         conversation: Some(record),
+        // Now and then everything is written anew.
+        erases: step.is_multiple_of(11),
         ..Change::default()
     }
 }
@@ -158,7 +160,9 @@ pub(crate) fn write(folder: &Path) {
 pub(crate) fn print(folder: &Path, acknowledged: u64) {
     let (store, report) = open(folder);
     check(&store, acknowledged);
-    let is_undamaged = report.rebuilt.is_none() && report.damaged.is_empty() && report.missing == 0;
+    // A kill while the database is replaced leaves none.
+    let is_whole = matches!(report.rebuilt, None | Some(RebuildReason::Missing));
+    let is_undamaged = is_whole && report.damaged.is_empty() && report.missing == 0;
     println!(
         "{}",
         json!({"contents": contents(&store), "isUndamaged": is_undamaged, "report": format!("{report:?}")})

@@ -265,7 +265,7 @@ impl Run {
                 1 => Arrival::Present,
                 _ => Arrival::Unknown,
             }),
-            Some(OperationKind::Reset | OperationKind::Delete) | None => {}
+            Some(OperationKind::Reset | OperationKind::Delete { .. }) | None => {}
         }
     }
 
