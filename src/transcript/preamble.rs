@@ -123,9 +123,18 @@ pub fn is_preamble(text: &str) -> bool {
 /// A prompt without the retelling that it begins with, if any.
 #[must_use]
 pub fn without_retelling(prompt: &str) -> &str {
+    split_retelling(prompt).1
+}
+
+/// Splits a prompt into the retelling that it begins with, empty if there is none, and what was asked. Agents may join the blocks.
+#[must_use]
+pub fn split_retelling(prompt: &str) -> (&str, &str) {
     match prompt.rfind(CLOSING) {
-        Some(end) if prompt.starts_with(OPENING) => prompt[end + CLOSING.len()..].trim_start(),
-        _ => prompt,
+        Some(closing) if prompt.starts_with(OPENING) => {
+            let (retelling, own) = prompt.split_at(closing + CLOSING.len());
+            (retelling, own.trim_start())
+        }
+        _ => ("", prompt),
     }
 }
 

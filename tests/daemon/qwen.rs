@@ -142,6 +142,30 @@ async fn a_session_is_listed_checked_adopted_and_read() {
     assert_eq!(head["findings"], json!([]));
 }
 
+/// Qwen Code writes the two blocks of such a prompt as one text.
+#[tokio::test]
+async fn a_retelling_is_told_apart_from_the_prompt_behind_it() {
+    let place = Place::with(0..1);
+    let retelling = "The earlier session of this conversation could not be opened again. What was said in it is retold here. \
+                     This is the end of the retelling. What follows is new, and is what is to be answered.";
+    let text = fs::read_to_string(place.transcript()).unwrap();
+    let prompt = "first [[text hi one]]";
+    fs::write(
+        place.transcript(),
+        text.replacen(prompt, &format!("{retelling} {prompt}"), 1),
+    )
+    .unwrap();
+    let (_daemon, app) = place.home.opened().await;
+    let (id, adopted) = adopt(&app).await;
+    assert_eq!(adopted["conversation"]["title"], json!(prompt));
+    assert_eq!(app.checkpoints(id).await[0].prompt, prompt);
+    let history = app.ask("conversation/history", id).await;
+    let told = history["messages"][0]["content"].as_array().unwrap().iter();
+    let told: Vec<_> = told.map(|part| [&part["type"], &part["text"]]).collect();
+    let expected = [["retelling", retelling], ["text", prompt]];
+    assert_eq!(json!(told), json!(expected));
+}
+
 #[tokio::test]
 async fn each_turn_that_is_written_is_saved_and_told_as_another_programs() {
     let place = Place::with(0..1);

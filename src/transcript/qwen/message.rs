@@ -3,6 +3,7 @@
 use super::record::Kind;
 use crate::transcript::fields::{Fields, Json, lenient_text};
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+use crate::transcript::preamble::split_retelling;
 
 /// The message of a record, `bytes` long.
 pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> TranscriptMessage {
@@ -23,6 +24,7 @@ pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> Tra
         at: fields.text("timestamp"),
         parts: match kind {
             Kind::Compaction => kept_messages(fields).into_iter().flat_map(parts_of).collect(),
+            Kind::Prompt => parts(fields).flat_map(apart).collect(),
             _ => parts(fields).collect(),
         },
         copied_from: source.and_then(|source| source.text("sessionId").zip(source.text("messageUuid"))),
@@ -41,9 +43,21 @@ pub(super) fn kept_messages<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
 /// The first text of a record's message.
 pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
     parts(fields).find_map(|part| match part {
-        Part::Text(text) => Some(text),
+        Part::Text(text) => Some(split_retelling(&text).1.to_owned()),
         _ => None,
     })
+}
+
+/// A retelling and the prompt behind it, which Qwen Code joins to one text, as the two parts that were sent.
+fn apart(part: Part) -> Vec<Part> {
+    match part {
+        Part::Text(text) => {
+            let (retelling, own) = split_retelling(&text);
+            let texts = [retelling, own].into_iter().filter(|text| !text.is_empty());
+            texts.map(|text| Part::Text(text.to_owned())).collect()
+        }
+        other => vec![other],
+    }
 }
 
 /// The parts of a record's message.
