@@ -186,6 +186,7 @@ fn agentic_and_avante() {
     let capabilities = json!({"fs": {"readTextFile": false, "writeTextFile": false}});
     let (mut editor, _) = start(command, "agentic.nvim", capabilities);
     let sessions = [(); 2].map(|()| new_session(&mut editor, &home));
+    assert_ne!(sessions[0], sessions[1]);
     let model = json!({"sessionId": sessions[0], "modelId": "loop-2"});
     editor.call("session/set_model", model).result();
     // Prompts of several sessions at once; a session is left by a cancel alone.
