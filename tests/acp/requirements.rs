@@ -102,6 +102,7 @@ fn a_session_whose_folder_is_gone_is_not_lost() {
     let made = editor.call("session/new", json!({"cwd": folder, "mcpServers": []}));
     let session = made.result()["sessionId"].as_str().unwrap().to_owned();
     editor.prompt(&session, "one").result();
+    editor.kill();
     drop(daemon);
     fs::remove_dir(&folder).unwrap();
     let _daemon = home.start();
@@ -135,6 +136,7 @@ fn a_prompt_behind_a_load_is_cancelled_alone() {
     let mut editor = Editor::start(&home);
     let session = editor.new_session(&home);
     editor.prompt(&session, "one").result();
+    editor.kill();
     for method in ["session/cancel", "$/cancel_request"] {
         drop(daemon);
         daemon = home.start();
