@@ -186,6 +186,7 @@ fn agentic_and_avante() {
     let capabilities = json!({"fs": {"readTextFile": false, "writeTextFile": false}});
     let (mut editor, _) = start(command, "agentic.nvim", capabilities);
     let sessions = [(); 2].map(|()| new_session(&mut editor, &home));
+    assert_ne!(sessions[0], sessions[1]);
     let model = json!({"sessionId": sessions[0], "modelId": "loop-2"});
     editor.call("session/set_model", model).result();
     // Prompts of several sessions at once; a session is left by a cancel alone.
@@ -194,7 +195,12 @@ fn agentic_and_avante() {
     ended_well(&editor.prompt(&sessions[1], "one"), "echo: one");
     editor.notify("session/cancel", json!({"sessionId": sessions[0]}));
     assert_eq!(editor.finish(hanging).result()["stopReason"], "cancelled");
-    assert!(editor.received.iter().all(|line| !line.contains("fs/")));
+    // It would never answer a request for a file.
+    let reading = editor.prompt(&sessions[1], r#"[[call fs/read_text_file {"path":"/a"}]]"#);
+    assert!(
+        reading.texts("agent_message_chunk").concat().contains("-32601"),
+        "{reading:?}"
+    );
     editor.kill();
 }
 
@@ -254,7 +260,8 @@ fn toad() {
             json!({"sessionId": session, "modeId": "plan"}),
         )
         .result();
-    ended_well(&editor.prompt(&session, "one"), "echo: one");
+    let long = "long ".repeat(LINE_BYTES / 4);
+    ended_well(&editor.prompt(&session, &format!("[[say one]] {long}")), "one");
     let commands = editor
         .received
         .iter()
@@ -273,7 +280,8 @@ fn toad() {
     editor.kill();
     let (mut editor, _) = start(command(&home, &[]), "toad", capabilities);
     assert!(editor.on("session/load", &session, &home).result().is_object());
-    assert!(editor.received.iter().all(|line| line.len() < LINE_BYTES));
+    let longest = editor.received.iter().map(String::len).max().unwrap();
+    assert!((LINE_BYTES / 2..LINE_BYTES).contains(&longest), "{longest}");
 }
 
 #[test]
@@ -327,7 +335,14 @@ fn clients_on_the_sdks() {
             "{answer}"
         );
     }
-    assert!(editor.received.iter().all(|line| line.len() < LINE_BYTES));
+    // The longest line of our own has many turns in it.
+    let long = "\u{1F600}".repeat(300);
+    for _ in 0..90 {
+        editor.prompt(&session, &long).result();
+    }
+    editor.prompt(&session, "/history").result();
+    let longest = editor.received.iter().map(String::len).max().unwrap();
+    assert!((LINE_BYTES / 2..LINE_BYTES).contains(&longest), "{longest}");
 }
 
 #[test]

@@ -18,8 +18,11 @@ fn the_handshake_answers_the_version_that_is_spoken() {
         assert_eq!(capabilities["loadSession"], true);
         let markers = json!({"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}});
         assert_eq!(capabilities["sessionCapabilities"], markers);
+        let content = json!({"image": true, "audio": false, "embeddedContext": true});
+        assert_eq!(capabilities["promptCapabilities"], content);
         assert_eq!(result["authMethods"][0]["id"], "loopback-login");
         assert_eq!(result["agentInfo"]["name"], "sessiond");
+        assert!(result["agentInfo"]["version"].is_string());
     }
     assert_eq!(home.agents().len(), 1, "only the agent knows its sign-in methods");
 }

@@ -20,6 +20,7 @@ mod forwarding;
 mod handshake;
 mod lines;
 mod opening;
+mod options;
 mod passing;
 mod pipe;
 mod profile;
@@ -27,6 +28,7 @@ mod prompting;
 mod questions;
 mod recorder;
 mod replaying;
+mod requirements;
 mod stalled;
 
 use crate::home::Home;

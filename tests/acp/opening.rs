@@ -48,7 +48,9 @@ fn nothing_is_said_of_a_session_before_the_editor_knows_it() {
     let made = editor.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
     assert_eq!(made.before, [] as [Value; 0]);
     let session = &made.result()["sessionId"];
-    assert_eq!(made.result()["modes"]["currentModeId"], "default");
+    let modes = &made.result()["modes"];
+    assert_eq!(modes["currentModeId"], "default");
+    assert_eq!(modes["availableModes"][0]["id"], "default");
     assert_eq!(made.result()["configOptions"][0]["id"], "model");
     let next = editor.next();
     assert!(is_update(&next, COMMANDS), "{next}");

@@ -1,4 +1,4 @@
-//! `tests/COMMANDS.md`: each promise of the command line names tests that exist, and each command has a promise.
+//! `tests/COMMANDS.md` and `tests/REQUIREMENTS.md`: each promise names tests that exist, and each command has a promise.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -69,9 +69,9 @@ fn commands(help: &str) -> BTreeSet<&str> {
 
 #[test]
 fn each_promise_names_tests_that_exist() {
-    let table = text("tests/COMMANDS.md");
+    let tables = ["tests/COMMANDS.md", "tests/REQUIREMENTS.md"].map(text);
     let mut promises = BTreeSet::new();
-    for row in rows(&table) {
+    for row in tables.iter().flat_map(|table| rows(table)) {
         assert!(!row.promise.is_empty() && promises.insert((row.commands, row.promise)));
         for test in row.tests {
             assert!(exists(test), "there is no test {test}");
