@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::message::CallError;
 use super::process::{AgentCommand, Instance, SpawnError, SpawnRecorder, StopDeadlines};
 use super::session::{AgentCalls, InitializeRequest, Initialized};
+use super::sweep::{SweepDeadlines, SweepTarget, sweep};
 use super::wire::{Chatter, Connection, WireOptions};
 use backoff::Backoff;
 use keeper::Leases;
@@ -426,6 +427,24 @@ impl Pool {
         drop(self.inner.lock());
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+        let remains = SweepTarget::remains(self.inner.instance.clone());
+        let sweep_deadlines = SweepDeadlines {
+            term: match self.inner.hurry.is_cancelled() {
+                true => Duration::ZERO,
+                false => deadlines.term,
+            },
+            kill: deadlines.kill,
+        };
+        match tokio::task::spawn_blocking(move || sweep(&remains, sweep_deadlines)).await {
+            Ok(report) => report.survivors.iter().for_each(|left| {
+                tracing::error!(
+                    pid = left.pid,
+                    name = left.name,
+                    "a process of an agent cannot be ended"
+                );
+            }),
+            Err(error) => tracing::error!(%error, "the sweep after all agents failed"),
+        }
     }
 
     /// Skips the remaining waits of a running shutdown: the user sent a second signal.

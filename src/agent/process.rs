@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use mark::{Instance, MARK_VARIABLE, SpawnMark};
 pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
-use super::sweep::{self, SweepDeadlines, SweepReport, SweepTarget};
+use super::sweep::{self, Family, SweepDeadlines, SweepReport, SweepTarget};
 
 /// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -281,9 +281,12 @@ pub async fn spawn(
     mark: &SpawnMark,
     recorder: &dyn SpawnRecorder,
 ) -> Result<ChildProcess, SpawnError> {
-    let mut child = build(command, mark)
-        .spawn()
-        .map_err(|error| spawn_error(command, error))?;
+    let mut child = {
+        let mut started = sweep::started();
+        let child = build(command, mark).spawn();
+        started.extend(child.as_ref().ok().and_then(Child::id));
+        child.map_err(|error| spawn_error(command, error))?
+    };
     let gone = || SpawnError::System {
         program: command.program.clone(),
         source: io::Error::other("the new process has no id"),
@@ -357,13 +360,16 @@ impl ChildProcess {
     /// `hurry` skips all waits but the last one: the user sent a second signal.
     pub async fn stop(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopReport {
         self.stdin = None;
+        let record = self.record.clone();
+        // Those without a mark do not descend from it any more once it has ended.
+        let family = tokio::task::spawn_blocking(move || Family::of(&record)).await;
         let stopped_by = self.end_leader(deadlines, hurry).await;
         if cfg!(not(target_os = "linux")) {
             // Nothing can be swept there, so kill the rest of the group. The group's number is not reused while it
             // has members.
             self.signal_group(Signal::KILL);
         }
-        let target = SweepTarget::process(self.record.clone());
+        let target = SweepTarget::process(self.record.clone()).with(family.unwrap_or_default());
         let sweep_deadlines = SweepDeadlines {
             term: if hurry.is_cancelled() {
                 Duration::ZERO
@@ -467,7 +473,10 @@ fn build(command: &AgentCommand, mark: &SpawnMark) -> Command {
 fn await_exit(mut child: Child) -> watch::Receiver<Option<ExitStatus>> {
     let (sender, receiver) = watch::channel(None);
     tokio::spawn(async move {
-        match child.wait().await {
+        let pid = child.id();
+        let ended = child.wait().await;
+        sweep::started().retain(|started| Some(*started) != pid);
+        match ended {
             Ok(status) => {
                 sender.send_replace(Some(status));
             }

@@ -1,8 +1,9 @@
 //! Ends what an agent leaves behind: every descendant, even in a session and group of its own.
 //!
 //! On Linux, descendants are found by the mark in their environment, by the recorded pid if start time and boot
-//! match, and by descent from any of those, which finds processes that cleared their environment. They get SIGTERM,
-//! then SIGKILL, until a scan finds none. Never signalled: a process whose start time differs from the scan, a
+//! match, and by descent from any of those, now or before the agent ended, which finds processes that cleared their
+//! environment. The kernel makes those whose parents have all ended children of the daemon ([`adopt_orphans`]), which
+//! ends them when it stops. They get SIGTERM, then SIGKILL, until a scan finds none. Never signalled: a process whose start time differs from the scan, a
 //! process of another user, this process, and another daemon with its descendants. On other systems nothing is swept;
 //! there is only the group kill of [`super::process`].
 //!
@@ -12,12 +13,16 @@
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
+mod orphans;
+#[cfg(target_os = "linux")]
 mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(target_os = "linux")]
 mod watch;
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::process::{Instance, SpawnMark, SpawnRecord};
@@ -47,6 +52,28 @@ pub struct SweepTarget {
     marks: Vec<SpawnMark>,
     instance: Option<Instance>,
     recorded: Vec<SpawnRecord>,
+    /// Processes that descended from the agent when they were found.
+    family: Family,
+    /// Whether the orphans among this process's children are included.
+    includes_orphans: bool,
+}
+
+/// Pid and start time of a process and its descendants.
+#[derive(Debug, Clone, Default)]
+pub struct Family(Vec<(u32, u64)>);
+
+impl Family {
+    /// The family of a recorded process; empty once that has ended.
+    #[must_use]
+    pub fn of(record: &SpawnRecord) -> Self {
+        #[cfg(target_os = "linux")]
+        return Self(linux::family(record));
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _unused = record;
+            Self::default()
+        }
+    }
 }
 
 impl SweepTarget {
@@ -55,9 +82,15 @@ impl SweepTarget {
     pub fn process(record: SpawnRecord) -> Self {
         Self {
             marks: vec![record.mark.clone()],
-            instance: None,
             recorded: vec![record],
+            ..Self::default()
         }
+    }
+
+    /// Includes processes that descended from it earlier.
+    #[must_use]
+    pub fn with(self, family: Family) -> Self {
+        Self { family, ..self }
     }
 
     /// Agents and their descendants with these marks.
@@ -65,8 +98,7 @@ impl SweepTarget {
     pub fn marked(marks: Vec<SpawnMark>) -> Self {
         Self {
             marks,
-            instance: None,
-            recorded: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -74,9 +106,19 @@ impl SweepTarget {
     #[must_use]
     pub fn instance(instance: Instance, recorded: Vec<SpawnRecord>) -> Self {
         Self {
-            marks: Vec::new(),
             instance: Some(instance),
             recorded,
+            ..Self::default()
+        }
+    }
+
+    /// Everything that the agents of this process have left, once they have ended.
+    #[must_use]
+    pub fn remains(instance: Instance) -> Self {
+        Self {
+            instance: Some(instance),
+            includes_orphans: true,
+            ..Self::default()
         }
     }
 }
@@ -187,6 +229,25 @@ impl Watch {
             true
         }
     }
+}
+
+/// Makes this process the parent of the descendants whose own parents end, and waits for their ends, as a parent has
+/// to. Does nothing on other systems. Call it in a tokio runtime.
+///
+/// # Errors
+/// If the system refuses.
+pub fn adopt_orphans() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    orphans::adopt()?;
+    Ok(())
+}
+
+/// The processes that this process has started and waits for, which are no orphans. To be locked while one is started.
+pub(super) fn started() -> MutexGuard<'static, BTreeSet<u32>> {
+    /// A set for the whole process, as the kernel's list of children is.
+    static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    // Each change is one call.
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Field 22 of `/proc/<pid>/stat`. Together with the boot id, it distinguishes a process from a later one with the

@@ -466,8 +466,8 @@ impl Climber {
                     Via::Archive => self.restore(climb.goal(), upstream_id).await,
                     _ => self.is_single(upstream_id).await,
                 };
-                if let Err(failure) = put_back {
-                    return Outcome::Failed(failure);
+                if let Err(outcome) = put_back {
+                    return outcome;
                 }
                 let opening = self.reopening(climb, upstream_id.clone());
                 let link = (*via == Via::OlderLink).then(|| self.older_link(climb, upstream_id, upstream_id));

@@ -27,7 +27,7 @@ use crate::acp::Face;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
-use crate::agent::sweep::{SweepDeadlines, SweepTarget, sweep};
+use crate::agent::sweep::{SweepDeadlines, SweepTarget, adopt_orphans, sweep};
 use crate::bridge::{Bridge, StopRequest};
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::growth::TurnEnds;
@@ -119,6 +119,10 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
 
     let (instance, is_first_run) = instance(&paths.data)?;
     let opened = open_store(&paths, arguments.ephemeral)?;
+    // Before any agent is started.
+    if let Err(error) = adopt_orphans() {
+        tracing::warn!(%error, "processes that agents leave without an environment cannot be found");
+    }
     // Before anything closes the store: to the next start, a closed store means that no process is left.
     sweep_previous_run(&opened.store, &instance, is_first_run || opened.was_closed).await;
     // Before any process is started that could inherit it.

@@ -88,25 +88,37 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether an error says nothing of what is at the path, so that the same call may succeed later: a limit of the process or
-/// of the system, a full disk, or a disk or mount that fails.
-pub(crate) fn is_passing(error: &io::Error) -> bool {
+/// Whether an error means that the process or the system lacks something that may be free later: room on a disk, memory or open
+/// files.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let of_system = [
+    let shortages = [
         Errno::MFILE,
         Errno::NFILE,
         Errno::NOMEM,
         Errno::NOSPC,
         Errno::DQUOT,
         Errno::FBIG,
+    ];
+    is_one_of(error, &shortages)
+}
+
+/// Whether an error says nothing of what is at the path, so that the same call may succeed later: a shortage, or a disk or mount
+/// that fails.
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let failures = [
         Errno::IO,
         Errno::STALE,
         Errno::NOTCONN,
         Errno::TIMEDOUT,
         Errno::AGAIN,
     ];
-    of_system
-        .iter()
+    is_shortage(error) || is_one_of(error, &failures)
+}
+
+fn is_one_of(error: &io::Error, all: &[rustix::io::Errno]) -> bool {
+    all.iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 

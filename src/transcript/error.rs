@@ -5,9 +5,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::files::is_passing;
 use crate::files::misplaced::Misplaced;
 use crate::files::set_aside::Unreadable;
+use crate::files::{is_passing, is_shortage};
 
 /// A failure to find, read or copy a transcript.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +107,12 @@ impl TranscriptError {
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_passing(source))
+    }
+
+    /// Whether something that may be free later was lacking, such as room on the disk.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_shortage(source))
     }
 
     /// Wraps an I/O error with what was tried and where; for use in `map_err`.

@@ -44,7 +44,7 @@ async fn undo(app: &App, id: ConversationId) -> Result<UndoAnswer, BridgeError> 
 }
 
 /// The checkpoint of a turn, or its prompt's message.
-async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
+pub(super) async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
     let mut prompts = Vec::new();
     let mut seen = None;
     for message in within(app.client.call(History {

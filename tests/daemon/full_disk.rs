@@ -3,10 +3,12 @@
 
 use std::fs;
 
-use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::link::{Fidelity, Via};
 use serde_json::json;
 
+use super::edits::places;
 use super::external_changes::{limit_files, limit_files_of};
 use crate::carrying::files_below;
 use crate::home::{Daemon, Home};
@@ -139,4 +141,96 @@ async fn a_fork_without_room_for_its_copy_can_be_tried_again() {
     }
     assert_eq!(app.remembered(id).await[0], "one");
     app.fork(id, false).await.unwrap();
+}
+
+/// The agent has forgotten the session, and there is no room for a copy of its whole transcript: that passes, so the head stays.
+#[tokio::test]
+async fn a_head_whose_copy_finds_no_room_stays_until_there_is_room() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app
+        .begun(&home.project(), &["one", "[[stream 1000 0]][[forget]]"])
+        .await;
+    app.close(id).await;
+    let before = (app.get(id).await.head, app.chain(id).await);
+    let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+    let transcript = home.transcript_of(&app, id).await;
+    let limit = journal + 32_000;
+    assert!(fs::metadata(&transcript).unwrap().len() > limit);
+    limit_files(&daemon, Some(limit));
+    let error = app.try_send(id, "no room").await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.retryable),
+        (ErrorKind::StoreFailed, true),
+        "{error:?}"
+    );
+    assert_eq!((app.get(id).await.head, app.chain(id).await), before);
+
+    limit_files(&daemon, None);
+    let turn = app.send(id, "with room").await;
+    let resumed = turn.resumed.unwrap();
+    assert_eq!((resumed.via, resumed.fidelity), (Via::Copied, Fidelity::Full));
+    assert_eq!(app.remembered(id).await[0], "one");
+}
+
+/// However much of an edit the disk has taken when it is full: what its caller was told holds with room again, without a restart,
+/// and after a kill.
+#[tokio::test]
+async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
+    let (mut stood, mut refused) = (0, 0);
+    for more in [0, 200, 400, 800, 1_600, 2_400, 3_200, 4_800, 6_400] {
+        let home = Home::new();
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let head = app.get(id).await.head;
+        let at = places(&app, id).await[1][0].clone();
+        let edit = json!({"conversationId": id, "at": at, "prompt": "[[say better]]", "requestId": "edit"});
+        let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
+        limit_files(&daemon, Some(journal + more));
+        let told = app.call("conversation/edit", edit.clone()).await;
+        limit_files(&daemon, None);
+        let told = match told {
+            Ok(told) => {
+                stood += 1;
+                told
+            }
+            Err(error) => {
+                refused += 1;
+                assert_eq!(
+                    (error.kind, error.retryable),
+                    (ErrorKind::StoreFailed, true),
+                    "{more}: {error:?}"
+                );
+                assert_eq!(app.get(id).await.head, head, "{more}");
+                assert_eq!(app.remembered(id).await, ["one", "two"], "{more}");
+                continue;
+            }
+        };
+        assert_eq!(told["turn"]["stopReason"], "end_turn", "{more}: {told}");
+        let branch = told["link"]["upstreamId"].clone();
+        let is_there = |conversation: &Conversation| json!(conversation.head) == branch;
+        if !is_there(&app.get(id).await) {
+            app.once(id, is_there).await;
+        }
+        let history = app
+            .call("conversation/history", json!({"conversationId": id}))
+            .await
+            .unwrap();
+        assert!(
+            history.to_string().contains("better") && !history.to_string().contains("\"two\""),
+            "{more}"
+        );
+        daemon.kill();
+        let (_daemon, app) = home.opened().await;
+        let again = app.call("conversation/edit", edit).await.unwrap();
+        assert_eq!(
+            (&again["turn"]["turnId"], &again["link"]["upstreamId"]),
+            (&told["turn"]["turnId"], &branch),
+            "{more}"
+        );
+        assert_eq!(again["turn"]["stopReason"], "end_turn", "{more}: {again}");
+        assert!(is_there(&app.get(id).await), "{more}");
+        assert_eq!(app.remembered(id).await, ["one", "[[say better]]"], "{more}");
+    }
+    assert!(stood > 0 && refused > 0, "{stood} {refused}");
 }

@@ -5,7 +5,7 @@ use bridge_protocol::error::ErrorKind;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::home::Home;
+use crate::home::{Home, kill_now};
 use crate::support::refused;
 
 #[tokio::test]
@@ -114,6 +114,39 @@ async fn a_shutdown_waits_no_longer_than_it_was_told() {
             .unwrap();
         assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
         assert!(daemon.ended().await.success());
+    }
+}
+
+/// F32: neither the environment nor the parent of these helpers shows whose they are: one is its agent's child until that ends,
+/// the other has lost its parent before.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_helper_without_environment_in_a_session_of_its_own_ends_with_the_daemon() {
+    for dies in [false, true] {
+        let home = Home::new();
+        let program = env!("CARGO_BIN_EXE_sessiond");
+        home.configure(&format!(
+            "default_agent = \"tools\"\n[agents.tools]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\n\
+             args = [\"-c\", 'helper() {{ env -i /usr/bin/setsid /bin/sh -c \"trap : TERM HUP; while :; do /bin/sleep 1000; done\" \"$1\" & }}; \
+             helper \"$1/child\"; (helper \"$1/orphan\"); exec \"$0\" loopback-agent --data \"$1\"', '{program}', '{}']\n",
+            home.data().display()
+        ));
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["first"]).await;
+        let helpers = || {
+            let all = home.processes().into_iter();
+            let helpers = all.filter(|(_, line)| line.contains("trap"));
+            helpers.map(|(pid, _)| pid).collect::<Vec<_>>()
+        };
+        // Two that wait, and their `sleep`s do not name the home.
+        assert_eq!(helpers().len(), 2, "{:?}", home.processes());
+        if dies {
+            kill_now(home.only_agent());
+            app.once(id, |conversation| !conversation.live).await;
+        }
+        app.call("daemon/shutdown", json!({})).await.unwrap();
+        assert!(daemon.ended().await.success());
+        assert_eq!(helpers(), [] as [u32; 0], "{:?}", home.processes());
     }
 }
 

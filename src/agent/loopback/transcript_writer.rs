@@ -95,18 +95,19 @@ impl TranscriptWriter {
         )
     }
 
-    /// Appends one content block of a reply.
+    /// Appends one content block of a reply, which may be the last one.
     pub(super) fn reply(
         &mut self,
         message_id: &str,
         model: &str,
         block: &impl Serialize,
+        is_last: bool,
     ) -> io::Result<String> {
-        self.append(
-            Author::Agent,
-            AssistantMessage::new(message_id, model, block),
-            None,
-        )
+        let message = AssistantMessage {
+            stop_reason: is_last.then_some("end_turn"),
+            ..AssistantMessage::new(message_id, model, block)
+        };
+        self.append(Author::Agent, message, None)
     }
 
     pub(super) fn api_error(&mut self, text: &str) -> io::Result<String> {
@@ -256,6 +257,8 @@ struct AssistantMessage<'a, B: Serialize> {
     role: &'a str,
     model: &'a str,
     content: [&'a B; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<&'a str>,
 }
 
 impl<'a, B: Serialize> AssistantMessage<'a, B> {
@@ -266,6 +269,7 @@ impl<'a, B: Serialize> AssistantMessage<'a, B> {
             role: "assistant",
             model,
             content: [block],
+            stop_reason: None,
         }
     }
 }

@@ -51,6 +51,8 @@ struct Turn<'a> {
     message: String,
     message_id: String,
     ends_with_text: bool,
+    /// Whether a text that is said now ends the reply. As Claude Code does, its record says so.
+    is_at_end: bool,
     lingers: bool,
     forget: bool,
     forget_copies: bool,
@@ -78,6 +80,7 @@ pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<V
         message: newest_message(&prompt.content),
         message_id: new_message_id(),
         ends_with_text: false,
+        is_at_end: false,
         lingers: false,
         forget: false,
         forget_copies: false,
@@ -110,6 +113,7 @@ impl Turn<'_> {
             return Ok(end);
         }
         let directives = directive::parse(&self.message);
+        self.is_at_end = directives.is_empty();
         if directives.is_empty() {
             let echo = format!("echo: {}", self.message);
             self.say(&echo)?;
@@ -119,6 +123,7 @@ impl Turn<'_> {
             if self.session.is_stopped() {
                 return Ok(End::Interrupted);
             }
+            self.is_at_end = directives.peek().is_none();
             let flow = match directive {
                 Directive::Ask(question) => self.ask(&question, directives.peek())?,
                 directive => self.execute(directive)?,
@@ -127,6 +132,7 @@ impl Turn<'_> {
                 return Ok(end);
             }
         }
+        self.is_at_end = true;
         if !self.ends_with_text {
             self.say(CLOSING_WORDS)?;
         }
@@ -188,7 +194,7 @@ impl Turn<'_> {
     fn record_text(&mut self, text: &str) -> io::Result<()> {
         let block = json!({ "type": "text", "text": text });
         self.transcript
-            .reply(&self.message_id, self.settings.model, &block)?;
+            .reply(&self.message_id, self.settings.model, &block, self.is_at_end)?;
         self.ends_with_text = true;
         Ok(())
     }
@@ -196,10 +202,11 @@ impl Turn<'_> {
     fn stream(&mut self, chunks: u64, interval_ms: u64) -> io::Result<Flow> {
         let mut stream = Stream::new(&self.session.id, &self.message_id);
         let sent = stream.run(&self.agent.output, self.session, chunks, interval_ms);
+        let interrupted = sent < chunks || self.session.is_stopped();
+        self.is_at_end &= !interrupted;
         if sent > 0 {
             self.record_text(&stream.recorded_text(sent))?;
         }
-        let interrupted = sent < chunks || self.session.is_stopped();
         Ok(if interrupted {
             Flow::Break(End::Interrupted)
         } else {

@@ -230,6 +230,24 @@ async fn f32_a_process_that_ignores_sigterm_is_killed() {
     assert!(left(&process).is_empty());
 }
 
+/// Nothing but its parent shows whose it is, and that ends first.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn f32_a_child_without_its_environment_in_a_session_of_its_own_is_swept() {
+    let script = "env -i setsid sh -c 'echo up; while :; do sleep 1000; done' & exec cat >/dev/null";
+    let mut process = start(script).await;
+    let stdin = wait_until_up(&mut process).await;
+    let family = sweep::descendants(process.pid());
+    drop(stdin);
+    let report = process.stop(PATIENT, &never()).await;
+    assert_eq!(report.stopped_by, StoppedBy::EndOfInput);
+    let ended: Vec<u32> = report.sweep.ended.iter().map(|ended| ended.pid).collect();
+    assert!(
+        !family.is_empty() && family.iter().all(|pid| ended.contains(pid)),
+        "{family:?} {report:?}"
+    );
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_descendant_without_its_environment_is_swept() {

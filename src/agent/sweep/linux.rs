@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::table::{self, Key, Process};
-use super::{Ended, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
+use super::{Ended, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
 /// After how many scans that still find targets the rest is reported as surviving: something creates processes faster
 /// than they can be ended.
@@ -27,7 +27,7 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
     let boot_id = super::boot_id();
     let mut ended: HashMap<Key, Ended> = HashMap::new();
     let mut unkillable: Vec<Key> = Vec::new();
-    let mut known: HashSet<Key> = HashSet::new();
+    let mut known: HashSet<Key> = target.family.0.iter().copied().collect();
     for round in 0..=MAX_ROUNDS {
         let processes = table::scan(target);
         let mut found = select_targets(&processes, target, boot_id.as_deref(), &known);
@@ -65,6 +65,18 @@ pub(super) fn descendants(pid: u32) -> Vec<u32> {
     family.into_iter().collect()
 }
 
+/// See [`super::Family`].
+pub(super) fn family(record: &SpawnRecord) -> Vec<Key> {
+    let processes = table::scan(&SweepTarget::default());
+    // Another process may have its pid by now.
+    let is_it =
+        |process: &&Process| process.pid == record.pid && Some(process.start_time) == record.start_time;
+    let found = processes.iter().find(is_it).map(|process| process.pid);
+    let family = table::descendants(&processes, found.into_iter().collect(), &HashSet::new());
+    let members = processes.iter().filter(|process| family.contains(&process.pid));
+    members.map(Process::key).collect()
+}
+
 /// The first process. Orphans of every daemon are its children, whatever it is.
 const FIRST: u32 = 1;
 
@@ -76,10 +88,12 @@ fn select_targets<'table>(
     boot_id: Option<&str>,
     known: &HashSet<Key>,
 ) -> Vec<&'table Process> {
-    let but =
-        |daemons: &HashSet<u32>| table::select_targets(processes, &target.recorded, boot_id, known, daemons);
-    let found = but(&HashSet::new());
     let own = std::process::id();
+    let adopter = target.includes_orphans.then_some(own);
+    let but = |daemons: &HashSet<u32>| {
+        table::select_targets(processes, &target.recorded, boot_id, known, adopter, daemons)
+    };
+    let found = but(&HashSet::new());
     let pids = found.iter().flat_map(|process| [process.pid, process.parent]);
     let pids: HashSet<u32> = pids.filter(|pid| ![own, FIRST].contains(pid)).collect();
     let daemons: HashSet<u32> = pids.into_iter().filter(|pid| table::is_daemon(*pid)).collect();

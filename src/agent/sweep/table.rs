@@ -100,6 +100,19 @@ pub(super) fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// Returns the children of this process that have ended and that nothing has waited for.
+pub(super) fn ended_children() -> Vec<u32> {
+    let own_pid = std::process::id();
+    let is_ended = |pid: &u32| read_stat(*pid).is_some_and(|stat| stat.is_gone && stat.parent == own_pid);
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_ended).collect()
+}
+
 /// Reads all living processes of this user except this one, and looks for the marks of `target`.
 pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -170,9 +183,9 @@ fn reread_environments(needles: &Needles, processes: &mut [Process], mut pending
     }
 }
 
-/// Selects the target processes: the marked ones, the recorded ones that are still the same process, those in a group
-/// or session that a `known` process led, and the descendants of all of them. Excludes the `daemons` and their
-/// descendants.
+/// Selects the target processes: the marked ones, the recorded ones that are still the same process, the `known` ones,
+/// those in a group or session that a `known` process led, the children of the `adopter`, and the descendants of all of
+/// them. Excludes the `daemons` and their descendants, and what has another mark.
 ///
 /// `known` processes were found in an earlier scan. A process that one of them forked just before it ended has
 /// another parent now, and perhaps no mark, but keeps its group and session. No other process gets the number of a
@@ -182,6 +195,7 @@ pub(super) fn select_targets<'table>(
     recorded: &[SpawnRecord],
     boot_id: Option<&str>,
     known: &HashSet<Key>,
+    adopter: Option<u32>,
     daemons: &HashSet<u32>,
 ) -> Vec<&'table Process> {
     let excluded = descendants(processes, daemons.iter().copied().collect(), &HashSet::new());
@@ -195,7 +209,10 @@ pub(super) fn select_targets<'table>(
         Mark::Wanted => true,
         Mark::Other => false,
         Mark::None | Mark::NoEnvironment => {
-            leaders.contains(&process.group) || leaders.contains(&process.session)
+            known.contains(&process.key())
+                || leaders.contains(&process.group)
+                || leaders.contains(&process.session)
+                || adopter == Some(process.parent)
         }
     };
     let roots = processes.iter().filter(|process| {

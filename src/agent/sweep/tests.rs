@@ -101,8 +101,28 @@ fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
 fn pids(table: &[Process], known: &[Key], daemons: &[u32]) -> Vec<u32> {
     let known = known.iter().copied().collect();
     let daemons = daemons.iter().copied().collect();
-    let found = select_targets(table, &[], None, &known, &daemons);
+    let found = select_targets(table, &[], None, &known, None, &daemons);
     found.into_iter().map(|process| process.pid).collect()
+}
+
+/// By then all agents have ended.
+#[test]
+fn children_of_the_adopter_are_orphans_unless_another_daemon_has_marked_them() {
+    let table = [
+        process(10, 5, 100, Mark::NoEnvironment),
+        process(11, 10, 101, Mark::None),
+        process(12, 5, 102, Mark::Other),
+        process(13, 5, 103, Mark::None),
+        process(14, 13, 104, Mark::None),
+        process(20, 1, 200, Mark::NoEnvironment),
+    ];
+    let select = |daemons: &[u32]| {
+        let daemons = daemons.iter().copied().collect();
+        let found = select_targets(&table, &[], None, &HashSet::new(), Some(5), &daemons);
+        found.into_iter().map(|process| process.pid).collect::<Vec<_>>()
+    };
+    assert_eq!(select(&[]), [10, 11, 13, 14]);
+    assert_eq!(select(&[13]), [10, 11]);
 }
 
 #[test]
@@ -126,7 +146,7 @@ fn targets_are_selected() {
         agent: String::new(),
     };
     let pids = |recorded: &[SpawnRecord], boot_id| -> Vec<u32> {
-        select_targets(&table, recorded, boot_id, &HashSet::new(), &HashSet::new())
+        select_targets(&table, recorded, boot_id, &HashSet::new(), None, &HashSet::new())
             .into_iter()
             .map(|process| process.pid)
             .collect()
@@ -223,7 +243,7 @@ fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
         agent: String::new(),
     });
     let daemons = HashSet::from([20]);
-    let found = select_targets(&table, &records, Some("b"), &HashSet::new(), &daemons);
+    let found = select_targets(&table, &records, Some("b"), &HashSet::new(), None, &daemons);
     let found: Vec<u32> = found.into_iter().map(|process| process.pid).collect();
     assert_eq!(found, [13]);
 }

@@ -18,6 +18,16 @@ use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
 
+impl Outcome {
+    /// A step could not read or write its files. Of a shortage the next steps know no better, and would leave the head for less.
+    fn of_files(error: TranscriptError, failure: impl FnOnce(String) -> StepFailure) -> Self {
+        match error.is_shortage() {
+            true => Self::Stop(error.into()),
+            false => Self::Failed(failure(chain_text(&error))),
+        }
+    }
+}
+
 impl Climber {
     /// What the disk says of the head, read on a thread of its own.
     pub(super) fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
@@ -73,7 +83,7 @@ impl Climber {
     }
 
     /// Whether it is certain which transcript of a session the agent opens.
-    pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), StepFailure> {
+    pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), Outcome> {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(());
         };
@@ -82,21 +92,20 @@ impl Climber {
             .services
             .blocking(move |services| format.dialect().is_ambiguous(services.session(&root, &cwd, &id)));
         match look.await {
-            Ok(true) => Err(StepFailure::SessionUnknown(format!(
+            Ok(true) => Err(Outcome::Failed(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
                 self.record.cwd
-            ))),
+            )))),
             // Whatever else is wrong the agent says.
             Ok(false) | Err(_) => Ok(()),
         }
     }
 
     /// Puts the transcript of a session where the agent looks for it.
-    pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), StepFailure> {
+    pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), Outcome> {
+        let misplaced = |why| Outcome::Failed(StepFailure::Misplaced(why));
         let Some((root, format)) = self.entry.listed_transcripts() else {
-            return Err(StepFailure::Misplaced(
-                "the folder for its transcript is unknown".to_owned(),
-            ));
+            return Err(misplaced("the folder for its transcript is unknown".to_owned()));
         };
         let (root, session) = (root.to_path_buf(), id.clone());
         let moving =
@@ -106,18 +115,17 @@ impl Climber {
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
-            Ok(Err(error)) => Err(StepFailure::Misplaced(chain_text(&error))),
-            Err(error) => Err(StepFailure::Misplaced(error.to_string())),
+            Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Misplaced)),
+            Err(error) => Err(misplaced(error.to_string())),
         }
     }
 
     /// Restores our backup of the head's transcript to the place where the agent looks, and the backups of the sessions
     /// before it, which its history may continue. If those fail, the resume continues without them.
-    pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), StepFailure> {
+    pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), Outcome> {
+        let failed = |why| Outcome::Failed(StepFailure::Other(why));
         let Some((root, _)) = self.entry.listed_transcripts() else {
-            return Err(StepFailure::Other(
-                "the folder for its transcript is unknown".to_owned(),
-            ));
+            return Err(failed("the folder for its transcript is unknown".to_owned()));
         };
         let (root, record, head) = (root.to_path_buf(), self.record.clone(), id.clone());
         let ancestors: Vec<UpstreamId> = goal
@@ -156,8 +164,8 @@ impl Climber {
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
-            Ok(Err(error)) => Err(StepFailure::Other(chain_text(&error))),
-            Err(error) => Err(StepFailure::Other(error.to_string())),
+            Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Other)),
+            Err(error) => Err(failed(error.to_string())),
         }
     }
 
@@ -208,7 +216,7 @@ impl Climber {
                 let why = "its repaired copy would be incomplete too".to_owned();
                 return Outcome::Failed(StepFailure::Other(why));
             }
-            Ok(Err(error)) => return Outcome::Failed(StepFailure::Other(chain_text(&error))),
+            Ok(Err(error)) => return Outcome::of_files(error, StepFailure::Other),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
         let mut link = self.older_link(climb, &new_id, source);

@@ -169,7 +169,7 @@ impl Turn<'_> {
             input,
         };
         self.transcript
-            .reply(&self.message_id, self.settings.model, &block)?;
+            .reply(&self.message_id, self.settings.model, &block, false)?;
         self.agent.output.update(
             &self.session.id,
             &ToolCallUpdate {

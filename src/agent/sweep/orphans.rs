@@ -1,0 +1,37 @@
+//! Orphans: descendants of agents whose parents have ended, and which are therefore children of this process.
+//!
+//! This module has the kernel make them that, and waits for their ends, or they would stay in the process table. It
+//! sends no signals. Descent shows whose they are even if they have cleared their environment.
+
+use std::io;
+
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::table;
+
+/// See [`super::adopt_orphans`].
+pub(super) fn adopt() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    let mut ended = signal(SignalKind::child())?;
+    tokio::spawn(async move {
+        while ended.recv().await.is_some() {
+            if let Err(error) = tokio::task::spawn_blocking(wait_for_ended).await {
+                tracing::error!(%error, "cannot wait for orphans that have ended");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Takes note of the ends of all orphans that have ended.
+fn wait_for_ended() {
+    let started = super::started();
+    let ended = table::ended_children();
+    let pids = ended.into_iter().filter(|pid| !started.contains(pid));
+    for pid in pids.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        if let Err(error) = waitpid(Some(pid), WaitOptions::NOHANG) {
+            tracing::debug!(%error, ?pid, "cannot wait for an orphan that has ended");
+        }
+    }
+}
