@@ -34,7 +34,7 @@ use super::effect::{Disposition, Effect, Effects, Found, Input, Now, Work};
 use super::error::ConversationError;
 use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn, TurnPhase};
 
-pub(super) use recovering::{Ended, EndedTurn, end_unfinished};
+pub(super) use recovering::{Ended, EndedTurn, end_last_life, end_unfinished};
 
 impl<R> Model<R> {
     /// Takes one input and returns the effects, answers last.

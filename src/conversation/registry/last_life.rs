@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
 
 use super::super::actor::Message;
@@ -13,10 +12,10 @@ use super::super::effect::Arrival;
 use super::super::error::ConversationError;
 use super::super::lost_parts;
 use super::super::services::{Services, now};
-use super::super::transition::{Ended, EndedTurn, end_unfinished};
+use super::super::transition::{Ended, EndedTurn, end_last_life};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutPrompt, PendingContinuation, RequestRecord, Resting, Salvaged, TurnPhase,
+    Change, ConversationRecord, CutPrompt, PendingContinuation, RequestRecord, Resting, Salvaged,
 };
 
 impl Registry {
@@ -125,82 +124,20 @@ fn wake_when_due(services: &Services, record: &ConversationRecord) {
 }
 
 impl Registry {
-    /// Ends a turn that an earlier daemon cut short, according to the agent's transcript. The idempotency key of a call
-    /// whose prompt reached no agent is not recorded as used: if the call is repeated, it is carried out.
+    /// Ends a turn that an earlier daemon cut short, according to the agent's transcript.
     async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, Ended) {
-        let Some(turn) = record.turn.clone() else {
-            return end_unfinished(record, FailureKind::DaemonRestarted, "", Arrival::Unknown, now());
+        let arrived = match &record.turn {
+            Some(turn) => {
+                let (asked, sent) = (record.clone(), CutPrompt::from(turn));
+                let look = self
+                    .services
+                    .blocking(move |services| arrival(services, &asked, &sent));
+                // A look that panicked saw nothing.
+                look.await.unwrap_or(Arrival::Unknown)
+            }
+            None => Arrival::Unknown,
         };
-        let (asked, sent) = (record.clone(), CutPrompt::from(&turn));
-        let look = self
-            .services
-            .blocking(move |services| arrival(services, &asked, &sent));
-        // A look that panicked saw nothing.
-        let arrived = look.await.unwrap_or(Arrival::Unknown);
-        let tool_started = turn.phase >= TurnPhase::ToolStarted;
-        let is_unsent = arrived == Arrival::Absent && !tool_started;
-        let why = match arrived {
-            Arrival::Absent if is_unsent => {
-                "the daemon ended before the prompt reached the agent: it can be sent again"
-            }
-            Arrival::Absent | Arrival::Present => {
-                "the daemon ended during the turn; the agent has the prompt, so continue it instead of sending it \
-                 again"
-            }
-            // An answered turn did end, so that this failure is removed below.
-            Arrival::Answered | Arrival::Unknown => "the daemon ended while the turn ran",
-        };
-        let (mut record, mut ended) =
-            end_unfinished(record, FailureKind::DaemonRestarted, why, arrived, now());
-        if ended.was_taken_back {
-            return (record, ended);
-        }
-        match arrived {
-            Arrival::Present => {
-                record.chain.mark_written();
-            }
-            Arrival::Answered => {
-                record.chain.acknowledge_turn();
-                // The turn continued after its questions, so they were answered.
-                record
-                    .interrupts
-                    .retain(|interrupt| interrupt.raised_at < turn.accepted_at);
-            }
-            Arrival::Absent | Arrival::Unknown => {}
-        }
-        if arrived == Arrival::Answered && record.continuation.as_ref().is_none_or(|_| turn.continues) {
-            record.cut = None;
-            record.resting = Resting::Idle;
-        }
-        // What is gone on with is a prompt, and no edit: that one has had its end.
-        let is_edit = turn.edit.is_some();
-        // One that was promised before this turn has a name of its own.
-        let is_this =
-            |cut: &&mut CutPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
-        if let Some(cut) = record.cut.as_mut().filter(is_this) {
-            cut.open_request = turn.call_key().filter(|_| !is_edit);
-        }
-        if turn.continues {
-            let continuation = record.continuation.take();
-            record.continuation = continuation.and_then(|over| match is_unsent {
-                true => Some(over.having_sent(&turn.prompt)),
-                // It went out by itself, once. What came of it a person has to look at.
-                false => over.next(now()),
-            });
-        }
-        if let Some(of_turn) = &mut ended.result {
-            if let Some(failure) = &mut of_turn.result.failure {
-                failure.retryable =
-                    is_unsent || (arrived == Arrival::Unknown && !tool_started && !turn.taken);
-            }
-            of_turn.request = of_turn.request.take().filter(|_| !is_unsent || is_edit);
-            // The transcript shows the end that the record lacks. Its caller may have been told of it, if the disk was full then.
-            if arrived == Arrival::Answered {
-                of_turn.result.stop_reason = StopReason::EndTurn;
-                of_turn.result.failure = None;
-            }
-        }
-        (record, ended)
+        end_last_life(record, arrived, now())
     }
 
     /// Wakes the conversations whose scheduled continuation is due, until the daemon stops.

@@ -5,7 +5,7 @@ use bridge_protocol::conversation::{BranchedVia, MoveAnswer};
 use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::turn::{FailureKind, InterruptKind};
+use bridge_protocol::turn::InterruptKind;
 use serde_json::{Value, json};
 
 use super::world::{PendingWrite, World};
@@ -14,7 +14,7 @@ use crate::conversation::edit::Edited;
 use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, TurnPhase};
-use crate::conversation::transition::{EndedTurn, end_unfinished};
+use crate::conversation::transition::{EndedTurn, end_last_life};
 
 impl World {
     /// The climb opened a first or new session.
@@ -419,14 +419,7 @@ impl World {
     /// The same, with what the transcript says of the prompt that is out.
     pub(super) fn is_killed_when(&mut self, arrived: Arrival) {
         let record = self.disk.record.clone().expect("nothing is on disk");
-        let went_out = record.turn.as_ref().is_some_and(|turn| turn.continues);
-        let (mut record, ended) = end_unfinished(
-            record,
-            FailureKind::DaemonRestarted,
-            "killed",
-            arrived,
-            self.now(),
-        );
+        let (record, ended) = end_last_life(record, arrived, self.now());
         self.disk.lineage.extend(ended.lineage);
         if let Some(EndedTurn {
             request: Some(request),
@@ -441,7 +434,6 @@ impl World {
                 .expect("it was written");
             kept.result = RawJson::from_value(&result).ok();
         }
-        record.continuation = record.continuation.filter(|_| !went_out);
         self.disk.record = Some(record.clone());
         self.model = Model::new(record, self.model.kind, self.model.rules.clone());
         self.writes.clear();
