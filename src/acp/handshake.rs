@@ -3,6 +3,7 @@
 //! The agent is started when the editor initializes, because only the agent knows its sign-in methods, and the first session needs
 //! the process anyway.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,10 +113,19 @@ impl Connection {
             ..self.peer.profile()
         };
         let command = self.bridge.command(&agent, &client)?;
-        let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        let text = |text: &OsStr| {
+            let why = || {
+                Failure::of(
+                    ErrorKind::InvalidParams,
+                    format!("the command of {agent} is not UTF-8"),
+                )
+            };
+            text.to_str().map(str::to_owned).ok_or_else(why)
+        };
+        let arguments = command.args.iter().map(|argument| text(argument));
         message::result(&AgentCommand {
-            program: text(command.program.as_os_str()),
-            arguments: command.args.iter().map(|argument| text(argument)).collect(),
+            program: text(command.program.as_os_str())?,
+            arguments: arguments.collect::<Result<_, _>>()?,
             environment: command.env,
             removed_variables: command.env_remove,
         })
