@@ -188,13 +188,16 @@ impl Connection {
         });
         let (sender, answer) = oneshot::channel();
         let request = self.peer.ask_form(sender);
-        session.send_own(message::request(request, "elicitation/create", &form.to_string()));
+        session.send_own(&message::request(
+            request,
+            "elicitation/create",
+            &form.to_string(),
+        ));
         let answer = tokio::select! {
             answer = answer => answer.ok().flatten(),
             () = session.prompt_cancelled(prompt) => {
                 self.peer.take_form(request);
-                let withdrawn = json!({ "requestId": request }).to_string();
-                session.send_own(message::notification("$/cancel_request", &withdrawn));
+                session.send_own(&message::withdrawal(request));
                 return Ok(None);
             }
         };

@@ -11,7 +11,6 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::method::{GetConversation, Resume};
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
-use serde_json::json;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
@@ -101,8 +100,9 @@ impl Session {
         let Some(id) = self.peer.forward(forwarded) else {
             return;
         };
-        self.forwarding.lock().requests.insert(agents_id, id);
-        if !self.send_request(message::request(id, method.as_str(), &params)) {
+        self.forwarding.lock().requests.insert(agents_id.clone(), id);
+        if !self.send_request(&message::request(id, method.as_str(), &params)) {
+            self.forwarding.lock().requests.remove(&agents_id);
             self.peer.take_forwarded(id);
         }
     }
@@ -122,19 +122,19 @@ impl Session {
                 None => self.peer.take_forwarded(id).is_some(),
             };
             if is_open {
-                let params = json!({ "requestId": id }).to_string();
                 // An editor that takes nothing has left.
-                let _sent = self.send_request(message::notification(method::CANCEL_REQUEST, &params));
+                let _sent = self.send_request(&message::withdrawal(id));
             }
         }
     }
 
-    /// The editor has closed the session: what the agent still wants of it is answered with an error.
-    pub(super) fn forget_forwarded(&self) {
+    /// The editor has closed the session: what the agent still wants of it is answered with an error. Gives the requests that the
+    /// editor has not answered.
+    pub(super) fn forget_forwarded(&self) -> Vec<u64> {
         let State { requests, .. } = std::mem::take(&mut *self.forwarding.lock());
-        for id in requests.into_values() {
-            self.peer.take_forwarded(id);
-        }
+        let open = requests.into_values();
+        open.filter(|id| self.peer.take_forwarded(*id).is_some())
+            .collect()
     }
 }
 

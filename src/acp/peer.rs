@@ -38,6 +38,8 @@ struct State {
     /// Whether the editor sends nothing more, and so answers nothing.
     has_left: bool,
     forms: HashMap<u64, Form>,
+    /// How many messages are held back, and their bytes.
+    held: (usize, usize),
 }
 
 /// Takes the result of a form of ours; none if the editor answered with an error.
@@ -156,6 +158,28 @@ impl Peer {
         };
         // Outside the lock: their sessions have this peer.
         drop(left);
+    }
+
+    /// Holds a message of this length back; false if too much is held back, of all sessions together, for one client.
+    pub(super) fn hold(&self, length: usize) -> bool {
+        let (messages, bytes) = self.lock().held;
+        let has_room = self.outbox.limits().has_room(messages, bytes, length);
+        if has_room {
+            self.hold_one_more(length);
+        }
+        has_room
+    }
+
+    /// The same, whatever is held back already.
+    pub(super) fn hold_one_more(&self, length: usize) {
+        let (messages, bytes) = &mut self.lock().held;
+        (*messages, *bytes) = (*messages + 1, *bytes + length);
+    }
+
+    /// So many messages are held back no more.
+    pub(super) fn let_go(&self, count: usize, length: usize) {
+        let (messages, bytes) = &mut self.lock().held;
+        (*messages, *bytes) = (*messages - count, *bytes - length);
     }
 
     /// Registers a form of ours, and gives the id of its request.

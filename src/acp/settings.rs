@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::method::{Resume, Update};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::{BridgeError, ConversationId, ErrorKind};
 use serde::Deserialize;
 
 use super::editor::Connection;
@@ -77,6 +77,12 @@ impl Connection {
         let settings = settings?;
         let id = self.attached(session).await?;
         session.release().await;
+        self.update(id, settings).await?;
+        Ok("{}".to_owned())
+    }
+
+    /// Changes settings of a conversation.
+    pub(super) async fn update(&self, id: ConversationId, settings: Settings) -> Result<(), BridgeError> {
         let update = Update {
             settings,
             ..Update::of(id)
@@ -85,10 +91,10 @@ impl Connection {
             // The session is being opened or closed. It is set when that is done.
             Err(error) if error.kind == ErrorKind::Busy => {
                 self.call(Resume::of(id)).await?;
-                self.call(update).await?
+                self.call(update).await?;
             }
-            set => set?,
-        };
-        Ok("{}".to_owned())
+            set => drop(set?),
+        }
+        Ok(())
     }
 }
