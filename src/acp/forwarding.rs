@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
+use super::peer::Open;
 use super::prompting::in_order;
 use super::session::Session;
 use crate::agent::message::{RawId, method};
@@ -97,13 +98,13 @@ impl Session {
             session: Arc::downgrade(self),
             request,
         };
-        let Some(id) = self.peer.forward(forwarded) else {
+        let Some(id) = self.peer.open(Open::Forwarded(forwarded)) else {
             return;
         };
         self.forwarding.lock().requests.insert(agents_id.clone(), id);
         if !self.send_request(&message::request(id, method.as_str(), &params)) {
             self.forwarding.lock().requests.remove(&agents_id);
-            self.peer.take_forwarded(id);
+            self.peer.settle(id);
         }
     }
 
@@ -119,7 +120,7 @@ impl Session {
         for id in ids {
             let is_open = match agents_id {
                 Some(_) => true,
-                None => self.peer.take_forwarded(id).is_some(),
+                None => self.peer.settle(id).is_some(),
             };
             if is_open {
                 // An editor that takes nothing has left.
@@ -133,8 +134,7 @@ impl Session {
     pub(super) fn forget_forwarded(&self) -> Vec<u64> {
         let State { requests, .. } = std::mem::take(&mut *self.forwarding.lock());
         let open = requests.into_values();
-        open.filter(|id| self.peer.take_forwarded(*id).is_some())
-            .collect()
+        open.filter(|id| self.peer.settle(*id).is_some()).collect()
     }
 }
 

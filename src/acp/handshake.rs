@@ -110,7 +110,7 @@ impl Connection {
         let agent = agent.unwrap_or_else(|| self.agent_or_default());
         let client = ClientProfile {
             arguments: Some((agent.clone(), arguments)),
-            ..self.peer.profile()
+            ..self.peer.client().profile()
         };
         let command = self.bridge.command(&agent, &client)?;
         let text = |text: &OsStr| {
@@ -137,7 +137,7 @@ impl Connection {
         let arguments = (!arguments.is_empty()).then(|| (self.agent_or_default(), arguments));
         ClientProfile {
             arguments,
-            ..self.peer.profile()
+            ..self.peer.client().profile()
         }
     }
 
@@ -164,7 +164,10 @@ impl Connection {
             if method.r#type.as_deref() != Some("terminal") {
                 return Some(raw);
             }
-            let mut members: Members = raw.read().ok().filter(|_| self.peer.has_terminal_sign_in())?;
+            let mut members: Members = raw
+                .read()
+                .ok()
+                .filter(|_| self.peer.client().has_terminal_sign_in())?;
             let own = ["--", SIGN_IN].map(str::to_owned).into_iter();
             let arguments: Vec<String> = own.chain(method.args.unwrap_or_default()).collect();
             members.insert("args".to_owned(), RawJson::from_value(&arguments).ok()?);

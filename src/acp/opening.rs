@@ -216,7 +216,7 @@ impl Connection {
         for words in reopened {
             session.replay(&session.note(&words)).await;
         }
-        if self.peer.wants_replay_end() {
+        if self.peer.client().wants_replay_end() {
             session.replay(REPLAY_END).await;
         }
         session.hold_commands(snapshot.info.commands.clone());

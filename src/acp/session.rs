@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::forwarding::Forwarding;
-use super::peer::Peer;
+use super::peer::{Asked, Open, Peer};
 use super::{commands, message};
 use crate::agent::message::method;
 use crate::bridge::{Bridge, Encoded, Taken};
@@ -329,7 +329,7 @@ impl Session {
     /// The same with what came beside the update.
     pub(super) async fn replay_as_it_came(&self, update: &str, params: Option<&str>) {
         let kind = message::kind_of(update);
-        if kind == COMMANDS || !self.peer.takes(&kind) {
+        if kind == COMMANDS || !self.peer.client().takes(&kind) {
             return;
         }
         let shown = self.with_shown_options(&kind, update);
@@ -376,7 +376,7 @@ impl Session {
 
     /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
     pub(super) fn note(&self, words: &str) -> String {
-        match self.peer.takes("notice") {
+        match self.peer.client().takes("notice") {
             true => message::notice(words),
             false => message::text_chunk(words),
         }
@@ -564,7 +564,7 @@ impl Session {
 
     fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
         let kind = message::kind_of(update);
-        if !self.peer.takes(&kind) {
+        if !self.peer.client().takes(&kind) {
             return Taken::Yes;
         }
         let shown = self.with_shown_options(&kind, update);
@@ -600,7 +600,7 @@ impl Session {
     /// An update of the options with those that the editor supports; nothing if that are all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
         let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
-        let shown = self.peer.shown_options(reported.clone());
+        let shown = self.peer.client().shown_options(reported.clone());
         (shown != reported).then(|| message::with_member(update, "configOptions", shown))
     }
 
@@ -625,7 +625,7 @@ impl Session {
                 let mut info = session.unwrap_or_default();
                 info.config_options = info
                     .config_options
-                    .map(|options| self.peer.shown_options(options));
+                    .map(|options| self.peer.client().shown_options(options));
                 state.accepted = 0;
                 state.running = running.as_ref().map(|running| (running.turn_id.clone(), false));
                 state.continuation_missed();
@@ -753,7 +753,7 @@ impl Session {
             InterruptKind::Permission => "session/request_permission",
             _ => {
                 let mode = message::text_of(&asked.request, "mode").unwrap_or_else(|| "form".to_owned());
-                if !self.peer.asks(&mode) {
+                if !self.peer.client().asks(&mode) {
                     let question = message::text_of(&asked.request, "message").unwrap_or_default();
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
@@ -771,7 +771,10 @@ impl Session {
                 "elicitation/create"
             }
         };
-        let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
+        let question = Asked::new(Arc::downgrade(self), conversation, asked);
+        let Some(request) = self.peer.open(Open::Question(question)) else {
+            return Taken::Yes;
+        };
         state.questions.insert(asked.id.clone(), request);
         let params = message::with_session(asked.request.get(), &self.name);
         let line = message::request(request, method, &params);

@@ -16,29 +16,19 @@ use crate::agent::members::Members;
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            mode_id: String,
-        }
-        let mode = |Params { mode_id }| Settings {
-            mode: Some(mode_id),
+        let mode = text_in(params, "modeId").map(|mode| Settings {
+            mode: Some(mode),
             ..Settings::default()
-        };
-        self.set(session, message::read(params).map(mode)).await
+        });
+        self.set(session, mode).await
     }
 
     pub(super) async fn set_model(&self, session: &Arc<Session>, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            model_id: String,
-        }
-        let model = |Params { model_id }| Settings {
-            model: Some(model_id),
+        let model = text_in(params, "modelId").map(|model| Settings {
+            model: Some(model),
             ..Settings::default()
-        };
-        self.set(session, message::read(params).map(model)).await
+        });
+        self.set(session, model).await
     }
 
     /// Sets an option, and answers with all of them.
@@ -97,4 +87,15 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// A parameter that is a text.
+fn text_in(params: &str, name: &str) -> Result<String, Failure> {
+    let text = message::member(params, name).and_then(|text| text.read().ok());
+    text.ok_or_else(|| {
+        Failure::of(
+            ErrorKind::InvalidParams,
+            format!("{name} is missing or not a text"),
+        )
+    })
 }
