@@ -18,6 +18,7 @@ use tokio::sync::{MutexGuard, oneshot};
 
 use super::editor::Connection;
 use super::message::{self, Reply};
+use super::peer::Open;
 use super::prompting::{cancelled, in_order};
 use super::session::Session;
 use crate::bridge::NewTurn;
@@ -140,7 +141,7 @@ impl Connection {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
             },
-            "rewind" if rest.is_empty() && self.peer.asks("form") => {
+            "rewind" if rest.is_empty() && self.peer.client().asks("form") => {
                 drop(order);
                 match self.rewind_by_form(session, id, &turn.id).await {
                     Ok(Some(words)) => Ok(words),
@@ -187,14 +188,19 @@ impl Connection {
             },
         });
         let (sender, answer) = oneshot::channel();
-        let request = self.peer.ask_form(sender);
-        session.send_own(message::request(request, "elicitation/create", &form.to_string()));
+        let Some(request) = self.peer.open(Open::Form(sender)) else {
+            return Ok(None);
+        };
+        session.send_own(&message::request(
+            request,
+            "elicitation/create",
+            &form.to_string(),
+        ));
         let answer = tokio::select! {
             answer = answer => answer.ok().flatten(),
             () = session.prompt_cancelled(prompt) => {
-                self.peer.take_form(request);
-                let withdrawn = json!({ "requestId": request }).to_string();
-                session.send_own(message::notification("$/cancel_request", &withdrawn));
+                self.peer.settle(request);
+                session.send_own(&message::withdrawal(request));
                 return Ok(None);
             }
         };

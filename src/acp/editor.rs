@@ -20,7 +20,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Failure, Reply};
-use super::peer::{Asked, Peer};
+use super::peer::{Asked, Open, Peer};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, Kind, Malformed};
@@ -193,19 +193,17 @@ impl Editor {
     /// is not answered, whatever it is.
     fn take_answer(&mut self, id: &str, result: Option<&str>, error: Option<&str>) {
         let Ok(id) = id.parse() else { return };
-        let peer = &self.connection.peer;
         let owned = result.map(ToOwned::to_owned);
-        if let Some(forwarded) = peer.take_forwarded(id) {
-            forwarded.answered(result, error);
-        } else if let Some(form) = peer.take_form(id) {
+        match self.connection.peer.settle(id) {
+            Some(Open::Forwarded(forwarded)) => forwarded.answered(result, error),
             // The command that asked may have been cancelled.
-            let _unwanted = form.send(owned);
-        } else if let Some(asked) = peer.settle(id) {
-            let connection = Arc::clone(&self.connection);
-            self.begin(
-                0,
-                async move { connection.answered(asked, owned.as_deref()).await },
-            );
+            Some(Open::Form(form)) => drop(form.send(owned)),
+            Some(Open::Question(asked)) => {
+                let connection = Arc::clone(&self.connection);
+                let answered = async move { connection.answered(asked, owned.as_deref()).await };
+                self.begin(0, answered);
+            }
+            None => {}
         }
     }
 

@@ -11,10 +11,10 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::method::{GetConversation, Resume};
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
-use serde_json::json;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
+use super::peer::Open;
 use super::prompting::in_order;
 use super::session::Session;
 use crate::agent::message::{RawId, method};
@@ -98,12 +98,13 @@ impl Session {
             session: Arc::downgrade(self),
             request,
         };
-        let Some(id) = self.peer.forward(forwarded) else {
+        let Some(id) = self.peer.open(Open::Forwarded(forwarded)) else {
             return;
         };
-        self.forwarding.lock().requests.insert(agents_id, id);
-        if !self.send_request(message::request(id, method.as_str(), &params)) {
-            self.peer.take_forwarded(id);
+        self.forwarding.lock().requests.insert(agents_id.clone(), id);
+        if !self.send_request(&message::request(id, method.as_str(), &params)) {
+            self.forwarding.lock().requests.remove(&agents_id);
+            self.peer.settle(id);
         }
     }
 
@@ -119,22 +120,21 @@ impl Session {
         for id in ids {
             let is_open = match agents_id {
                 Some(_) => true,
-                None => self.peer.take_forwarded(id).is_some(),
+                None => self.peer.settle(id).is_some(),
             };
             if is_open {
-                let params = json!({ "requestId": id }).to_string();
                 // An editor that takes nothing has left.
-                let _sent = self.send_request(message::notification(method::CANCEL_REQUEST, &params));
+                let _sent = self.send_request(&message::withdrawal(id));
             }
         }
     }
 
-    /// The editor has closed the session: what the agent still wants of it is answered with an error.
-    pub(super) fn forget_forwarded(&self) {
+    /// The editor has closed the session: what the agent still wants of it is answered with an error. Gives the requests that the
+    /// editor has not answered.
+    pub(super) fn forget_forwarded(&self) -> Vec<u64> {
         let State { requests, .. } = std::mem::take(&mut *self.forwarding.lock());
-        for id in requests.into_values() {
-            self.peer.take_forwarded(id);
-        }
+        let open = requests.into_values();
+        open.filter(|id| self.peer.settle(*id).is_some()).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! The agent is started when the editor initializes, because only the agent knows its sign-in methods, and the first session needs
 //! the process anyway.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,13 +110,22 @@ impl Connection {
         let agent = agent.unwrap_or_else(|| self.agent_or_default());
         let client = ClientProfile {
             arguments: Some((agent.clone(), arguments)),
-            ..self.peer.profile()
+            ..self.peer.client().profile()
         };
         let command = self.bridge.command(&agent, &client)?;
-        let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        let text = |text: &OsStr| {
+            let why = || {
+                Failure::of(
+                    ErrorKind::InvalidParams,
+                    format!("the command of {agent} is not UTF-8"),
+                )
+            };
+            text.to_str().map(str::to_owned).ok_or_else(why)
+        };
+        let arguments = command.args.iter().map(|argument| text(argument));
         message::result(&AgentCommand {
-            program: text(command.program.as_os_str()),
-            arguments: command.args.iter().map(|argument| text(argument)).collect(),
+            program: text(command.program.as_os_str())?,
+            arguments: arguments.collect::<Result<_, _>>()?,
             environment: command.env,
             removed_variables: command.env_remove,
         })
@@ -127,7 +137,7 @@ impl Connection {
         let arguments = (!arguments.is_empty()).then(|| (self.agent_or_default(), arguments));
         ClientProfile {
             arguments,
-            ..self.peer.profile()
+            ..self.peer.client().profile()
         }
     }
 
@@ -154,7 +164,10 @@ impl Connection {
             if method.r#type.as_deref() != Some("terminal") {
                 return Some(raw);
             }
-            let mut members: Members = raw.read().ok().filter(|_| self.peer.has_terminal_sign_in())?;
+            let mut members: Members = raw
+                .read()
+                .ok()
+                .filter(|_| self.peer.client().has_terminal_sign_in())?;
             let own = ["--", SIGN_IN].map(str::to_owned).into_iter();
             let arguments: Vec<String> = own.chain(method.args.unwrap_or_default()).collect();
             members.insert("args".to_owned(), RawJson::from_value(&arguments).ok()?);

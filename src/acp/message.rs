@@ -155,6 +155,11 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
 }
 
+/// Says that the answer to a request to the editor is no longer wanted.
+pub(super) fn withdrawal(id: u64) -> String {
+    notification("$/cancel_request", &json!({ "requestId": id }).to_string())
+}
+
 /// The same parameters for the editor's own session; its own id is put in place of the agent's.
 pub(super) fn with_session(params: &str, session: &str) -> String {
     with_member(params, "sessionId", RawJson::from(Value::from(session)))

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
 use bridge_protocol::history::{GapKind, HistoryForm, HistoryPage, HistoryUpdate};
-use bridge_protocol::link::Resumed;
+use bridge_protocol::link::{Resumed, Via};
 use bridge_protocol::method::{
     Cancel, Delete, Fork, GetConversation, History, ListConversations, ListTranscripts, NewConversation,
-    Resume, Update,
+    Resume,
 };
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::transcript::Transcript;
@@ -37,6 +37,10 @@ const NEWEST_TURN_PAUSE: Duration = Duration::from_millis(50);
 
 /// The update with which the replay of a load ends for clients of JetBrains that want it.
 const REPLAY_END: &str = r#"{"sessionUpdate":"session_info_update","_meta":{"jetbrains":{"air":{"version":1,"loadReplayEnd":true}}}}"#;
+
+/// Says that the settings of a request that opens a session are only noted.
+const SETTINGS_WAIT: &str = "The session is open in its agent with other MCP servers or folders than this editor asks for. \
+                             Those of the editor apply when the agent next opens it.\n\n";
 
 /// Messages on one page of a history that is replayed.
 pub(super) const HISTORY_PAGE: u32 = 1_000;
@@ -126,14 +130,21 @@ impl Opening {
         }
     }
 
-    fn settings(&mut self) -> Settings {
-        let given = |list: Option<Vec<_>>| list.filter(|list| !list.is_empty());
+    /// The settings among them that are not those of the conversation. An empty list replaces an earlier one.
+    fn settings(&mut self, own: &Settings) -> Settings {
         Settings {
-            mcp_servers: given(self.mcp_servers.take()),
-            additional_directories: self.additional_directories.take().filter(|list| !list.is_empty()),
+            mcp_servers: unlike(self.mcp_servers.take(), own.mcp_servers.as_deref()),
+            additional_directories: unlike(
+                self.additional_directories.take(),
+                own.additional_directories.as_deref(),
+            ),
             ..Settings::default()
         }
     }
+}
+
+fn unlike<T: PartialEq>(given: Option<Vec<T>>, own: Option<&[T]>) -> Option<Vec<T>> {
+    given.filter(|given| *given != own.unwrap_or_default())
 }
 
 impl Connection {
@@ -144,14 +155,14 @@ impl Connection {
             agent: extras.agent.or_else(|| self.agent()),
             cwd: opening.cwd.clone(),
             namespace: extras.namespace,
-            settings: opening.settings(),
+            settings: opening.settings(&Settings::default()),
             ..NewConversation::default()
         };
         let id = self.call(new).await?.conversation.id;
         let opened = async {
             let session = self.session(&id.to_string());
             session.opens_with(opening.other);
-            self.open_at_agent(&session, id).await?;
+            self.open_at_agent(&session, id, Occasion::Opening).await?;
             self.open(session, id).await
         };
         self.open_or_delete(id, opened).await
@@ -180,8 +191,13 @@ impl Connection {
     }
 
     /// Opens the session of a conversation in an agent that runs for this editor.
-    async fn open_at_agent(&self, session: &Session, id: ConversationId) -> Result<Resumed, BridgeError> {
-        self.run_for(session, id, Occasion::Opening)?;
+    async fn open_at_agent(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        occasion: Occasion,
+    ) -> Result<Resumed, BridgeError> {
+        self.run_for(session, id, occasion)?;
         Ok(self.call(Resume::of(id)).await?.resumed)
     }
 
@@ -189,13 +205,18 @@ impl Connection {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = Opening::read(params)?;
         let id = self.find(&session.name).await?;
+        let held = session.begin_load();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let snapshot = session.attach(&self.bridge, id).await?;
-        self.replay(&session, &snapshot).await?;
-        if let Some(words) = reopened {
+        if !self.replay(&session, &snapshot).await? {
+            for line in held {
+                session.replay_line(&line).await;
+            }
+        }
+        for words in reopened {
             session.replay(&session.note(&words)).await;
         }
-        if self.peer.wants_replay_end() {
+        if self.peer.client().wants_replay_end() {
             session.replay(REPLAY_END).await;
         }
         session.hold_commands(snapshot.info.commands.clone());
@@ -216,10 +237,15 @@ impl Connection {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = Opening::read(params)?;
         let id = self.find(&session.name).await?;
+        let was_open = session.conversation().is_some();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
-        if let Some(words) = reopened {
-            session.send_note(&words);
+        // The events of an open session have said what is lost.
+        for words in reopened
+            .iter()
+            .filter(|words| !was_open || *words == SETTINGS_WAIT)
+        {
+            session.send_note(words);
         }
         Ok(done)
     }
@@ -354,7 +380,8 @@ impl Connection {
         }
     }
 
-    /// Opens the conversation's session in its agent, with these settings if it was closed. Gives what that lost, in words.
+    /// Opens the conversation's session in its agent with these settings. If it is open there with others, it is reopened, unless
+    /// a turn runs. Gives what to tell the user: what that lost, and that the settings do not apply yet.
     ///
     /// # Errors
     /// Only that nobody is signed in. A session that cannot be opened now can be read, and its next prompt tries again.
@@ -363,26 +390,35 @@ impl Connection {
         session: &Session,
         id: ConversationId,
         opening: &mut Opening,
-    ) -> Result<Option<String>, Failure> {
-        let settings = opening.settings();
+    ) -> Result<Vec<String>, Failure> {
         session.opens_with(opening.other.take());
         let reopened = async {
-            let is_live = self.call(GetConversation::of(id)).await?.conversation.live;
-            if !is_live && settings != Settings::default() {
-                let update = Update {
-                    settings,
-                    ..Update::of(id)
-                };
-                self.call(update).await?;
+            let conversation = self.call(GetConversation::of(id)).await?.conversation;
+            let settings = opening.settings(&conversation.settings);
+            let is_changed = settings != Settings::default();
+            let occasion = match is_changed {
+                true => Occasion::Reopening,
+                false => Occasion::Opening,
+            };
+            if is_changed {
+                self.update(id, settings).await?;
             }
-            self.open_at_agent(session, id).await
+            let resumed = self.open_at_agent(session, id, occasion).await?;
+            let waits = conversation.live && is_changed && resumed.via == Via::Live;
+            Ok::<_, BridgeError>((resumed, waits))
         };
         match reopened.await.map_err(Failure::from) {
-            Ok(resumed) => Ok(message::loss_message(&resumed)),
+            Ok((resumed, waits)) => {
+                let lost = message::loss_message(&resumed);
+                Ok(lost
+                    .into_iter()
+                    .chain(waits.then(|| SETTINGS_WAIT.to_owned()))
+                    .collect())
+            }
             Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
             Err(failure) => {
                 tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
-                Ok(None)
+                Ok(Vec::new())
             }
         }
     }
@@ -404,8 +440,9 @@ impl Connection {
         Ok(opened(session, order, &snapshot))
     }
 
-    /// Sends the history, and the updates of the running turn so far.
-    async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<(), Failure> {
+    /// Sends the history, and the updates of the running turn so far. Returns whether there is a history.
+    async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<bool, Failure> {
+        let mut is_shown = true;
         let running = snapshot.running.as_ref();
         let since = running.map_or(snapshot.at, |running| running.started_at);
         let (mut newest, mut cursor) = (NewestTurns::since(since), None);
@@ -417,6 +454,7 @@ impl Connection {
                 Err(failure) => {
                     let words = format!("The history cannot be shown: {}", failure.message());
                     session.replay(&session.note(&words)).await;
+                    is_shown = false;
                     break;
                 }
             };
@@ -448,7 +486,9 @@ impl Connection {
         for update in newest.turns.iter().take(shown).flatten() {
             session.replay(update.get()).await;
         }
-        let Some(running) = running else { return Ok(()) };
+        let Some(running) = running else {
+            return Ok(is_shown);
+        };
         if is_whole || !is_running {
             for prompt in chunks_of(&running.prompt) {
                 session.replay(&prompt).await;
@@ -459,7 +499,7 @@ impl Connection {
                 session.replay_as_it_came(update, event.params()).await;
             }
         }
-        Ok(())
+        Ok(is_shown)
     }
 
     /// A page of the history. The last one is read again while the newest turn is not written yet.

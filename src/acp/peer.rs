@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use super::client::Client;
 use super::forwarding::Forwarded;
 use super::session::Session;
-use crate::agent::client::ClientProfile;
 use crate::agent::message::MethodName;
 use crate::server::Outbox;
 
@@ -30,18 +29,29 @@ pub(super) struct Peer {
 
 #[derive(Default)]
 struct State {
-    client: Client,
+    client: Arc<Client>,
     /// The id of the last request that was sent.
     last_id: u64,
-    asked: HashMap<u64, Asked>,
-    forwarded: HashMap<u64, Forwarded>,
+    /// The requests that the editor has not answered.
+    open: HashMap<u64, Open>,
     /// Whether the editor sends nothing more, and so answers nothing.
     has_left: bool,
-    forms: HashMap<u64, Form>,
+    /// How many messages are held back, and their bytes.
+    held: (usize, usize),
+}
+
+/// Who waits for the editor's answer to a request.
+pub(super) enum Open {
+    /// The conversation, for the answer to a question of the agent.
+    Question(Asked),
+    /// The agent.
+    Forwarded(Forwarded),
+    /// A command of ours.
+    Form(Form),
 }
 
 /// Takes the result of a form of ours; none if the editor answered with an error.
-type Form = oneshot::Sender<Option<String>>;
+pub(super) type Form = oneshot::Sender<Option<String>>;
 
 /// A question that the editor was asked.
 pub(super) struct Asked {
@@ -63,64 +73,19 @@ impl Peer {
         })
     }
 
-    /// Whether the editor takes updates of this kind.
-    pub(super) fn takes(&self, kind: &str) -> bool {
-        self.lock().client.takes(kind)
-    }
-
-    /// Whether the editor shows questions of this mode.
-    pub(super) fn asks(&self, mode: &str) -> bool {
-        self.lock().client.asks(mode)
-    }
-
-    /// The options that the editor can show.
-    pub(super) fn shown_options(&self, options: RawJson) -> RawJson {
-        self.lock().client.shown_options(options)
-    }
-
-    /// Whether the editor can run a sign-in of the agent in a terminal.
-    pub(super) fn has_terminal_sign_in(&self) -> bool {
-        self.lock().client.has_terminal_sign_in()
+    /// What the editor can do.
+    pub(super) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.lock().client)
     }
 
     /// Whether commands of ours are announced to the editor. A client that knows the daemon's extras has its own means.
     pub(super) fn wants_commands(&self) -> bool {
-        self.commands && !self.lock().client.knows_extras()
-    }
-
-    /// What agents are sent about the editor.
-    pub(super) fn profile(&self) -> ClientProfile {
-        self.lock().client.profile()
-    }
-
-    /// Whether the editor knows the daemon's extras.
-    pub(super) fn knows_extras(&self) -> bool {
-        self.lock().client.knows_extras()
-    }
-
-    /// Whether the editor wants a message when the replay of a load has ended.
-    pub(super) fn wants_replay_end(&self) -> bool {
-        self.lock().client.wants_replay_end()
+        self.commands && !self.client().knows_extras()
     }
 
     /// Notes what the editor can do.
     pub(super) fn initialized(&self, client: Client) {
-        self.lock().client = client;
-    }
-
-    /// Registers a question, and gives the id of its request.
-    pub(super) fn ask(&self, session: Weak<Session>, conversation: ConversationId, asked: &Interrupt) -> u64 {
-        let mut state = self.lock();
-        state.last_id += 1;
-        let id = state.last_id;
-        let asked = Asked {
-            session,
-            conversation,
-            id: asked.id.clone(),
-            kind: asked.kind,
-        };
-        state.asked.insert(id, asked);
-        id
+        self.lock().client = Arc::new(client);
     }
 
     /// Whether the editor may answer a request of the agent.
@@ -129,21 +94,21 @@ impl Peer {
         !state.has_left && state.client.offers(method)
     }
 
-    /// Registers a request of the agent that is passed on, and gives the id of its request; none if the editor has left.
-    pub(super) fn forward(&self, request: Forwarded) -> Option<u64> {
+    /// Registers a request, and gives its id; none if the editor has left.
+    pub(super) fn open(&self, request: Open) -> Option<u64> {
         let mut state = self.lock();
         if state.has_left {
             return None;
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.forwarded.insert(id, request);
+        state.open.insert(id, request);
         Some(id)
     }
 
-    /// The request of the agent that was passed on under this id, which is settled from now on.
-    pub(super) fn take_forwarded(&self, id: u64) -> Option<Forwarded> {
-        self.lock().forwarded.remove(&id)
+    /// The request with this id, if it is open. It is settled from now on.
+    pub(super) fn settle(&self, id: u64) -> Option<Open> {
+        self.lock().open.remove(&id)
     }
 
     /// The editor sends nothing more: the agent gets errors for what it wants of it, and no form is answered.
@@ -151,32 +116,32 @@ impl Peer {
         let left = {
             let mut state = self.lock();
             state.has_left = true;
-            state.forms.clear();
-            std::mem::take(&mut state.forwarded)
+            std::mem::take(&mut state.open)
         };
         // Outside the lock: their sessions have this peer.
         drop(left);
     }
 
-    /// Registers a form of ours, and gives the id of its request.
-    pub(super) fn ask_form(&self, form: Form) -> u64 {
-        let mut state = self.lock();
-        state.last_id += 1;
-        let id = state.last_id;
-        if !state.has_left {
-            state.forms.insert(id, form);
+    /// Holds a message of this length back; false if too much is held back, of all sessions together, for one client.
+    pub(super) fn hold(&self, length: usize) -> bool {
+        let (messages, bytes) = self.lock().held;
+        let has_room = self.outbox.limits().has_room(messages, bytes, length);
+        if has_room {
+            self.hold_one_more(length);
         }
-        id
+        has_room
     }
 
-    /// The form whose request has this id, which is settled from now on.
-    pub(super) fn take_form(&self, id: u64) -> Option<Form> {
-        self.lock().forms.remove(&id)
+    /// The same, whatever is held back already.
+    pub(super) fn hold_one_more(&self, length: usize) {
+        let (messages, bytes) = &mut self.lock().held;
+        (*messages, *bytes) = (*messages + 1, *bytes + length);
     }
 
-    /// The question whose request has this id, which is settled from now on.
-    pub(super) fn settle(&self, id: u64) -> Option<Asked> {
-        self.lock().asked.remove(&id)
+    /// So many messages are held back no more.
+    pub(super) fn let_go(&self, count: usize, length: usize) {
+        let (messages, bytes) = &mut self.lock().held;
+        (*messages, *bytes) = (*messages - count, *bytes - length);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -186,6 +151,15 @@ impl Peer {
 }
 
 impl Asked {
+    pub(super) fn new(session: Weak<Session>, conversation: ConversationId, asked: &Interrupt) -> Self {
+        Self {
+            session,
+            conversation,
+            id: asked.id.clone(),
+            kind: asked.kind,
+        }
+    }
+
     /// The outcome that a result means: cancelled if it cannot be read.
     pub(super) fn outcome(&self, result: &str) -> RawJson {
         #[derive(Deserialize)]

@@ -84,7 +84,7 @@ impl Connection {
     /// answer waits: agents write a turn up to a tenth of a second after its end.
     pub(super) async fn answer(&self, session: &Session, turn: &TurnResult) -> Reply {
         let is_complete = !matches!(turn.stop_reason, StopReason::Failed | StopReason::Cancelled);
-        let saved = match is_complete && self.peer.knows_extras() {
+        let saved = match is_complete && self.peer.client().knows_extras() {
             true => tokio::time::timeout(CHECKPOINT_WAIT, session.checkpoint_after(&turn.turn_id))
                 .await
                 .ok(),

@@ -4,26 +4,32 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason, TurnResult};
-use bridge_protocol::{BridgeError, CheckpointId, ConversationId, Cursor, ErrorKind, InterruptId, TurnId};
+use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::forwarding::Forwarding;
-use super::peer::Peer;
+use super::peer::{Asked, Open, Peer};
 use super::{commands, message};
 use crate::agent::message::method;
 use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
 
+mod held;
 mod subscriber;
+
+use held::{Held, Until};
+
+/// How many URLs that the editor was asked to open are remembered.
+const OPEN_URLS: usize = 64;
 
 /// The newest turns whose checkpoints are looked for.
 const ENDED_TURNS: usize = 8;
@@ -52,12 +58,13 @@ pub(super) struct Session {
 #[derive(Default)]
 struct State {
     conversation: Option<ConversationId>,
-    /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored.
+    /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored. A later one counts
+    /// from its first event on.
     subscription: u64,
+    /// The number of the newest subscription.
+    last_subscription: u64,
     /// What waits until it may be sent; none while everything is sent at once.
     held: Option<Held>,
-    /// Whether messages are held only after a cancelled prompt, until the next turn.
-    holds_after_cancel: bool,
     /// The editor's prompts that are not answered, in the order of arrival.
     prompts: Vec<OwnPrompt>,
     /// How many prompts were accepted since the snapshot.
@@ -78,8 +85,8 @@ struct State {
     was_edited: bool,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
-    /// The ids of the URLs that the editor was asked to open.
-    urls: HashSet<String>,
+    /// The ids of the URLs that the editor was asked to open, the newest last.
+    urls: VecDeque<String>,
 }
 
 /// A prompt of the editor.
@@ -98,13 +105,6 @@ struct Continuation {
     /// The turn, once it has begun.
     turn: Option<TurnId>,
     ended: oneshot::Sender<TurnResult>,
-}
-
-/// Messages that are held back, as many as may wait for one client.
-#[derive(Default)]
-struct Held {
-    lines: VecDeque<String>,
-    bytes: usize,
 }
 
 /// The conversation when a subscription began.
@@ -165,10 +165,9 @@ impl Session {
         {
             let mut state = self.lock();
             state.conversation = Some(id);
-            state.held.get_or_insert_default();
-            state.holds_after_cancel = false;
+            self.hold(&mut state);
         }
-        let attached = match self.subscribe(bridge, id, Some(sender), None).await {
+        let attached = match self.subscribe(bridge, id, sender).await {
             Ok(()) => snapshot.await.map_err(|_| {
                 let message = "the conversation ended while it was opened; try again";
                 BridgeError::new(ErrorKind::InternalError, message)
@@ -182,29 +181,41 @@ impl Session {
         self: &Arc<Self>,
         bridge: &Arc<Bridge>,
         id: ConversationId,
-        snapshot: Option<oneshot::Sender<Snapshot>>,
-        after: Option<Cursor>,
+        snapshot: oneshot::Sender<Snapshot>,
     ) -> Result<(), BridgeError> {
-        let number = {
-            let mut state = self.lock();
-            state.subscription += 1;
-            state.subscription
-        };
+        let number = self.lock().next_subscription();
         let subscriber = subscriber::SessionSubscriber {
             session: Arc::downgrade(self),
-            bridge: Arc::clone(bridge),
-            conversation: id,
             number,
-            snapshot,
+            snapshot: Some(snapshot),
             is_slow: false,
         };
-        bridge.subscribe(Some(id), Box::new(subscriber), after).await
+        bridge.subscribe(Some(id), Box::new(subscriber), None).await
+    }
+
+    /// Holds everything back until the answer that makes the session known.
+    fn hold(&self, state: &mut State) {
+        let until = Until::Answer;
+        let held = state.held.get_or_insert_with(|| Held::new(until, &self.peer));
+        held.until = until;
+    }
+
+    /// Takes no more events until the session is attached, if it is open: what was held back and what happens meanwhile will be in
+    /// the history. Gives the updates that were held back, for a history that cannot be shown.
+    pub(super) fn begin_load(&self) -> Vec<Arc<str>> {
+        let mut state = self.lock();
+        if state.conversation.is_some() {
+            state.subscription = state.next_subscription();
+            self.hold(&mut state);
+        }
+        let held = state.held.as_mut();
+        held.map_or_else(Vec::new, |held| held.remove(|line| line.starts_with(UPDATE)))
     }
 
     /// Detaches, if it was being opened: what opened it failed or was cancelled.
     pub(super) fn abort_opening(&self) {
         let mut state = self.lock();
-        if state.held.is_some() && !state.holds_after_cancel {
+        if state.holds_until(Until::Answer) {
             self.forget(&mut state);
         }
     }
@@ -215,12 +226,16 @@ impl Session {
     }
 
     fn forget(&self, state: &mut State) {
-        for (_, request) in state.questions.drain() {
-            self.peer.settle(request);
+        let questions = state.questions.drain().map(|(_, request)| request);
+        let open = questions.filter(|request| self.peer.settle(*request).is_some());
+        for request in open.chain(self.forget_forwarded()) {
+            // An editor that takes nothing has left.
+            let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
         }
-        self.forget_forwarded();
+        let subscription = state.next_subscription();
         *state = State {
-            subscription: state.subscription + 1,
+            subscription,
+            last_subscription: subscription,
             prompts: std::mem::take(&mut state.prompts),
             ..State::default()
         };
@@ -229,23 +244,23 @@ impl Session {
 
     /// Sends what was held back, and from then on everything at once.
     pub(super) async fn release(&self) {
+        let _unless_sent = UnlessSent(self);
         loop {
             let line = {
                 let mut state = self.lock();
                 let Some(held) = &mut state.held else { return };
-                match held.lines.pop_front() {
-                    Some(line) => {
-                        held.bytes -= line.len();
-                        line
-                    }
-                    None => {
-                        (state.held, state.holds_after_cancel) = (None, false);
-                        return;
-                    }
-                }
+                held.until = Until::Sent;
+                let Some(line) = held.first() else {
+                    state.held = None;
+                    return;
+                };
+                line
             };
             if self.peer.outbox.push_leaving_room(&[&line]).await.is_err() {
                 return;
+            }
+            if let Some(held) = &mut self.lock().held {
+                held.remove_first();
             }
         }
     }
@@ -271,8 +286,7 @@ impl Session {
         state.commands = state.commands.take().or(commands);
         let line = self.line(&self.announcement(&state));
         if let Some(held) = &mut state.held {
-            held.bytes += line.len();
-            held.lines.push_front(line);
+            held.push_first(&line);
         }
     }
 
@@ -281,8 +295,7 @@ impl Session {
         let update = {
             let mut state = self.lock();
             if let Some(held) = &mut state.held {
-                held.lines.retain(|line| !is_of_commands(line));
-                held.bytes = held.lines.iter().map(String::len).sum();
+                held.remove(is_of_commands);
             }
             self.announcement(&state)
         };
@@ -316,18 +329,20 @@ impl Session {
     /// The same with what came beside the update.
     pub(super) async fn replay_as_it_came(&self, update: &str, params: Option<&str>) {
         let kind = message::kind_of(update);
-        if kind == COMMANDS || !self.peer.takes(&kind) {
+        if kind == COMMANDS || !self.peer.client().takes(&kind) {
             return;
         }
         let shown = self.with_shown_options(&kind, update);
         let update = shown.as_deref().unwrap_or(update);
         match params {
             None => self.replay_as_it_is(update).await,
-            Some(params) => {
-                let line = self.line_with(params, update);
-                let _gone = self.peer.outbox.push_leaving_room(&[&line]).await;
-            }
+            Some(params) => self.replay_line(&self.line_with(params, update)).await,
         }
+    }
+
+    /// Sends a message again that was held back.
+    pub(super) async fn replay_line(&self, line: &str) {
+        let _gone = self.peer.outbox.push_leaving_room(&[line]).await;
     }
 
     async fn replay_as_it_is(&self, update: &str) {
@@ -338,7 +353,7 @@ impl Session {
 
     /// Sends a text to the user as a message of the agent.
     pub(super) fn send_text(&self, words: &str) {
-        self.send_own(self.line(&message::text_chunk(words)));
+        self.send_own(&self.line(&message::text_chunk(words)));
     }
 
     /// Says that the agent was faster than its conversation, once in a turn.
@@ -353,7 +368,7 @@ impl Session {
     }
 
     /// Sends a message of our own. An editor that reads too slowly for it is disconnected: what it lacks would not be noticed.
-    pub(super) fn send_own(&self, line: String) {
+    pub(super) fn send_own(&self, line: &str) {
         if self.send(&mut self.lock(), line) == Taken::Full {
             self.peer.outbox.abandon();
         }
@@ -361,7 +376,7 @@ impl Session {
 
     /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
     pub(super) fn note(&self, words: &str) -> String {
-        match self.peer.takes("notice") {
+        match self.peer.client().takes("notice") {
             true => message::notice(words),
             false => message::text_chunk(words),
         }
@@ -369,7 +384,7 @@ impl Session {
 
     /// Tells the user something about the conversation.
     pub(super) fn send_note(&self, words: &str) {
-        self.send_own(self.line(&self.note(words)));
+        self.send_own(&self.line(&self.note(words)));
     }
 
     /// The name under which a command of ours was announced to the editor; none if none are announced.
@@ -492,10 +507,10 @@ impl Session {
 
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
     /// are held back: the agent may release its terminals.
-    pub(super) fn send_request(&self, line: String) -> bool {
+    pub(super) fn send_request(&self, line: &str) -> bool {
         let mut state = self.lock();
-        match state.holds_after_cancel {
-            true => self.peer.outbox.try_push(&[&line]).is_ok(),
+        match state.holds_until(Until::NextTurn) {
+            true => self.peer.outbox.try_push(&[line]).is_ok(),
             false => self.send(&mut state, line) == Taken::Yes,
         }
     }
@@ -528,6 +543,7 @@ impl Session {
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Taken {
         let mut state = self.lock();
+        state.subscription = state.subscription.max(number);
         if state.subscription != number || self.peer.outbox.is_closed() {
             return Taken::Gone;
         }
@@ -548,7 +564,7 @@ impl Session {
 
     fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
         let kind = message::kind_of(update);
-        if !self.peer.takes(&kind) {
+        if !self.peer.client().takes(&kind) {
             return Taken::Yes;
         }
         let shown = self.with_shown_options(&kind, update);
@@ -576,7 +592,7 @@ impl Session {
     /// Sends an update with what came beside it.
     fn send_as_it_came(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
         match params {
-            Some(params) => self.send(state, self.line_with(params, update)),
+            Some(params) => self.send(state, &self.line_with(params, update)),
             None => self.send_update(state, update),
         }
     }
@@ -584,7 +600,7 @@ impl Session {
     /// An update of the options with those that the editor supports; nothing if that are all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
         let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
-        let shown = self.peer.shown_options(reported.clone());
+        let shown = self.peer.client().shown_options(reported.clone());
         (shown != reported).then(|| message::with_member(update, "configOptions", shown))
     }
 
@@ -609,9 +625,10 @@ impl Session {
                 let mut info = session.unwrap_or_default();
                 info.config_options = info
                     .config_options
-                    .map(|options| self.peer.shown_options(options));
+                    .map(|options| self.peer.client().shown_options(options));
                 state.accepted = 0;
                 state.running = running.as_ref().map(|running| (running.turn_id.clone(), false));
+                state.continuation_missed();
                 state.options.clone_from(&info.config_options);
                 if let Some(snapshot) = awaited.take() {
                     // The caller may have been cancelled.
@@ -669,7 +686,7 @@ impl Session {
                     && turn.stop_reason == StopReason::Cancelled
                     && state.held.is_none()
                 {
-                    (state.held, state.holds_after_cancel) = (Some(Held::default()), true);
+                    state.held = Some(Held::new(Until::NextTurn, &self.peer));
                 }
                 let mut own = state.prompts.iter_mut();
                 if let Some(own) = own.find(|own| *own.turn() == turn.turn_id)
@@ -717,8 +734,7 @@ impl Session {
                     return Taken::Yes;
                 };
                 self.peer.settle(request);
-                let params = json!({ "requestId": request }).to_string();
-                self.send(state, message::notification("$/cancel_request", &params))
+                self.send(state, &message::withdrawal(request))
             }
             Event::Deleted {} => {
                 self.forget(state);
@@ -737,7 +753,7 @@ impl Session {
             InterruptKind::Permission => "session/request_permission",
             _ => {
                 let mode = message::text_of(&asked.request, "mode").unwrap_or_else(|| "form".to_owned());
-                if !self.peer.asks(&mode) {
+                if !self.peer.client().asks(&mode) {
                     let question = message::text_of(&asked.request, "message").unwrap_or_default();
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
@@ -749,17 +765,23 @@ impl Session {
                 state
                     .urls
                     .extend(message::text_of(&asked.request, "elicitationId"));
+                if state.urls.len() > OPEN_URLS {
+                    state.urls.pop_front();
+                }
                 "elicitation/create"
             }
         };
-        let request = self.peer.ask(Arc::downgrade(self), conversation, asked);
+        let question = Asked::new(Arc::downgrade(self), conversation, asked);
+        let Some(request) = self.peer.open(Open::Question(question)) else {
+            return Taken::Yes;
+        };
         state.questions.insert(asked.id.clone(), request);
         let params = message::with_session(asked.request.get(), &self.name);
         let line = message::request(request, method, &params);
-        match state.holds_after_cancel {
+        match state.holds_until(Until::NextTurn) {
             // It must not wait unseen for the editor's next prompt.
             true => taken(self.peer.outbox.try_push(&[&line])),
-            false => self.send(state, line),
+            false => self.send(state, &line),
         }
     }
 
@@ -767,14 +789,15 @@ impl Session {
     fn notified(&self, method: &str, params: &str) {
         let line = if method == method::ELICITATION_COMPLETE {
             let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
-            if !id.is_some_and(|id: String| self.lock().urls.remove(&id)) {
-                return;
-            }
+            let urls = &mut self.lock().urls;
+            let known = id.and_then(|id: String| urls.iter().position(|known| *known == id));
+            let Some(index) = known else { return };
+            urls.remove(index);
             message::notification(method, params)
         } else {
             message::notification(method, &message::with_session(params, &self.name))
         };
-        self.send_own(line);
+        self.send_own(&line);
     }
 
     /// Shows a prompt that the editor did not send.
@@ -792,45 +815,55 @@ impl Session {
 
     fn send_update(&self, state: &mut State, update: &str) -> Taken {
         match state.held {
-            Some(_) => self.send(state, self.line(update)),
+            Some(_) => self.send(state, &self.line(update)),
             None => taken(self.peer.outbox.try_push(&[&self.head, update, "}}"])),
         }
     }
 
     /// Sends what was held back after a cancelled prompt.
     fn end_hold_after_cancel(&self, state: &mut State) -> Taken {
-        if !std::mem::take(&mut state.holds_after_cancel) {
-            return Taken::Yes;
-        }
-        let mut held = state.held.take().into_iter().flat_map(|held| held.lines);
-        let failed = held.find_map(|line| self.peer.outbox.try_push(&[&line]).err());
+        let held = (state.held).take_if(|held| held.until == Until::NextTurn);
+        let mut lines = held.iter().flat_map(Held::lines);
+        let failed = lines.find_map(|line| self.peer.outbox.try_push(&[line]).err());
         taken(failed.map_or(Ok(()), Err))
     }
 
-    fn send(&self, state: &mut State, line: String) -> Taken {
-        let limits = self.peer.outbox.limits();
-        let is_full = |held: &Held| !limits.has_room(held.lines.len(), held.bytes, line.len());
-        if state.held.as_ref().is_some_and(is_full) {
-            let taken = match state.holds_after_cancel {
-                true => self.end_hold_after_cancel(state),
-                false => Taken::Full,
-            };
-            if taken != Taken::Yes {
-                return taken;
+    fn send(&self, state: &mut State, line: &str) -> Taken {
+        if let Some(held) = &mut state.held {
+            if held.push(line) {
+                return Taken::Yes;
+            }
+            if held.until != Until::NextTurn {
+                return Taken::Full;
             }
         }
-        match &mut state.held {
-            Some(held) => {
-                held.bytes += line.len();
-                held.lines.push_back(line);
-                Taken::Yes
-            }
-            None => taken(self.peer.outbox.try_push(&[&line])),
+        match self.end_hold_after_cancel(state) {
+            Taken::Yes => taken(self.peer.outbox.try_push(&[line])),
+            taken => taken,
         }
     }
 }
 
 impl State {
+    /// The number of a new subscription.
+    fn next_subscription(&mut self) -> u64 {
+        self.last_subscription += 1;
+        self.last_subscription
+    }
+
+    /// Whether messages are held back, until then.
+    fn holds_until(&self, until: Until) -> bool {
+        self.held.as_ref().is_some_and(|held| held.until == until)
+    }
+
+    /// Ends the wait for continuations whose turn does not run: its end was missed.
+    fn continuation_missed(&mut self) {
+        let running = self.running.as_ref().map(|(turn, _)| turn);
+        for own in &mut self.prompts {
+            (own.continuation).take_if(|awaited| awaited.turn.is_some() && awaited.turn.as_ref() != running);
+        }
+    }
+
     /// Whether the turn is that of a prompt of the editor.
     fn is_own(&self, turn: &TurnId) -> bool {
         self.prompts.iter().any(|own| own.turn() == turn)
@@ -864,6 +897,19 @@ impl OwnPrompt {
     }
 }
 
+/// When it is dropped, what was not sent waits for the next request or turn.
+struct UnlessSent<'a>(&'a Session);
+
+impl Drop for UnlessSent<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = &mut self.0.lock().held
+            && held.until == Until::Sent
+        {
+            held.until = Until::NextTurn;
+        }
+    }
+}
+
 /// While it is held, a change of the history is the editor's own.
 pub(super) struct OwnChange<'a>(&'a Session);
 
@@ -872,6 +918,9 @@ impl Drop for OwnChange<'_> {
         self.0.lock().changes_history = false;
     }
 }
+
+/// How an update begins.
+const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::method::{Resume, Update};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::{BridgeError, ConversationId, ErrorKind};
 use serde::Deserialize;
 
 use super::editor::Connection;
@@ -16,29 +16,19 @@ use crate::agent::members::Members;
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            mode_id: String,
-        }
-        let mode = |Params { mode_id }| Settings {
-            mode: Some(mode_id),
+        let mode = text_in(params, "modeId").map(|mode| Settings {
+            mode: Some(mode),
             ..Settings::default()
-        };
-        self.set(session, message::read(params).map(mode)).await
+        });
+        self.set(session, mode).await
     }
 
     pub(super) async fn set_model(&self, session: &Arc<Session>, params: &str) -> Reply {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            model_id: String,
-        }
-        let model = |Params { model_id }| Settings {
-            model: Some(model_id),
+        let model = text_in(params, "modelId").map(|model| Settings {
+            model: Some(model),
             ..Settings::default()
-        };
-        self.set(session, message::read(params).map(model)).await
+        });
+        self.set(session, model).await
     }
 
     /// Sets an option, and answers with all of them.
@@ -77,6 +67,12 @@ impl Connection {
         let settings = settings?;
         let id = self.attached(session).await?;
         session.release().await;
+        self.update(id, settings).await?;
+        Ok("{}".to_owned())
+    }
+
+    /// Changes settings of a conversation.
+    pub(super) async fn update(&self, id: ConversationId, settings: Settings) -> Result<(), BridgeError> {
         let update = Update {
             settings,
             ..Update::of(id)
@@ -85,10 +81,21 @@ impl Connection {
             // The session is being opened or closed. It is set when that is done.
             Err(error) if error.kind == ErrorKind::Busy => {
                 self.call(Resume::of(id)).await?;
-                self.call(update).await?
+                self.call(update).await?;
             }
-            set => set?,
-        };
-        Ok("{}".to_owned())
+            set => drop(set?),
+        }
+        Ok(())
     }
+}
+
+/// A parameter that is a text.
+fn text_in(params: &str, name: &str) -> Result<String, Failure> {
+    let text = message::member(params, name).and_then(|text| text.read().ok());
+    text.ok_or_else(|| {
+        Failure::of(
+            ErrorKind::InvalidParams,
+            format!("{name} is missing or not a text"),
+        )
+    })
 }

@@ -95,9 +95,7 @@ impl AgentEntry {
     /// The search path for its program.
     #[must_use]
     pub fn search_path(&self) -> Option<std::ffi::OsString> {
-        let own = self.launch.command.env.get("PATH");
-        own.map(std::ffi::OsString::from)
-            .or_else(|| std::env::var_os("PATH"))
+        self.launch.command.search_path()
     }
 
     /// Returns the root of its transcripts. An upstream id is unique within one root.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::message::CallError;
-use super::process::{AgentCommand, Instance, SpawnError, SpawnRecorder, StopDeadlines};
+use super::process::{AgentCommand, Instance, ProgramFile, SpawnError, SpawnRecorder, StopDeadlines};
 use super::session::{AgentCalls, InitializeRequest, Initialized};
 use super::sweep::{SweepDeadlines, SweepTarget, sweep};
 use super::wire::{Chatter, Connection, WireOptions};
@@ -152,6 +152,8 @@ pub struct Agent {
     pid: u32,
     connection: Connection,
     initialized: Arc<Initialized>,
+    /// Its program when it was started.
+    program: Option<ProgramFile>,
     leases: Leases,
     stop: CancellationToken,
     /// Why it was ended while it was in use.
@@ -271,8 +273,8 @@ struct State {
 struct Slot {
     backoff: Backoff,
     process: SlotProcess,
-    /// What its processes answered last to `initialize`.
-    initialized: Option<Arc<Initialized>>,
+    /// What its processes answered last to `initialize`, and their program.
+    initialized: Option<(Arc<Initialized>, Option<ProgramFile>)>,
     /// Earlier processes that have not ended completely.
     earlier: Vec<Weak<Agent>>,
 }
@@ -360,11 +362,16 @@ impl Pool {
         running.collect()
     }
 
-    /// Returns what the processes with this key answered last to `initialize`, whether or not one runs.
+    /// Returns what the processes with this key answer to `initialize`, if it is known: one runs, or the program is still the one
+    /// that answered.
     #[must_use]
-    pub fn initialized(&self, key: &PoolKey) -> Option<Arc<Initialized>> {
+    pub fn initialized(&self, key: &PoolKey, launch: &Launch) -> Option<Arc<Initialized>> {
+        let program = launch.command.program_file();
         let state = self.inner.lock();
-        state.slots.get(key).and_then(|slot| slot.initialized.clone())
+        let slot = state.slots.get(key)?;
+        let (initialized, answered) = slot.initialized.as_ref()?;
+        let runs = matches!(&slot.process, SlotProcess::Running(agent) if !agent.is_ending());
+        (runs || *answered == program).then(|| Arc::clone(initialized))
     }
 
     /// Leases a running agent with this name for inspection, without starting one. To work with an agent, acquire it.
@@ -560,7 +567,7 @@ impl Inner {
             && slot.process.generation() == Some(agent.generation)
         {
             slot.process = SlotProcess::Running(Arc::clone(agent));
-            slot.initialized = Some(Arc::clone(&agent.initialized));
+            slot.initialized = Some((Arc::clone(&agent.initialized), agent.program));
             slot.earlier.retain(|earlier| earlier.strong_count() > 0);
             slot.earlier.push(Arc::downgrade(agent));
         }

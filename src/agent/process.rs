@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use mark::{Instance, MARK_VARIABLE, SpawnMark};
 pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
+use super::catalog::find_program;
 use super::sweep::{self, Family, SweepDeadlines, SweepReport, SweepTarget};
 
 /// How to start an agent.
@@ -46,6 +48,35 @@ pub struct AgentCommand {
     pub env_remove: Vec<String>,
     /// The folder to start in; the current folder if absent.
     pub working_dir: Option<PathBuf>,
+}
+
+impl AgentCommand {
+    /// The search path for its program.
+    #[must_use]
+    pub fn search_path(&self) -> Option<OsString> {
+        let own = self.env.get("PATH");
+        own.map(OsString::from).or_else(|| std::env::var_os("PATH"))
+    }
+
+    /// Returns the file that its program is now. `None` if there is none.
+    #[must_use]
+    pub fn program_file(&self) -> Option<ProgramFile> {
+        let program = find_program(&self.program, self.search_path().as_deref())?;
+        let metadata = program.metadata().ok()?;
+        Some(ProgramFile {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+/// A program's file. Another one after an upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramFile {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
 }
 
 /// The record of a spawn, written before the process is used.

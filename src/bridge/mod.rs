@@ -218,12 +218,6 @@ impl Bridge {
         )?)
     }
 
-    /// The cursor of the newest event of any conversation.
-    pub fn newest(&self) -> Cursor {
-        let hub = &self.registry.services().hub;
-        hub.cursor(hub.last())
-    }
-
     /// The conversation of this name.
     ///
     /// # Errors

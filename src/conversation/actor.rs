@@ -102,6 +102,8 @@ pub enum Message {
 pub enum Occasion {
     /// The client opens the session. If it is open for another client, and no turn runs, it is reopened.
     Opening,
+    /// The client opens the session, whose settings have changed. If it is open, and no turn runs, it is reopened.
+    Reopening,
     /// The client uses the session, which stays as it is if it is open.
     Use,
 }
@@ -603,18 +605,19 @@ impl Actor {
         if self.model.turn.is_some() || (is_open && occasion == Occasion::Use) {
             return;
         }
-        self.run_as(Some(client));
+        self.run_as(Some(client), occasion == Occasion::Reopening);
     }
 
     /// Once the editors have left, the agent runs for the daemon itself: nobody else has their files and terminals.
     fn run_for_whom_is_left(&mut self) {
         let is_busy = self.model.turn.is_some() || self.model.op.is_some();
         if self.client.is_some() && !is_busy && !self.stream.has_profiles() {
-            self.run_as(None);
+            self.run_as(None, false);
         }
     }
 
-    fn run_as(&mut self, client: Option<Arc<ClientProfile>>) {
+    /// Has the agent run for a client. `anew`: whether a session that is open for it already is reopened.
+    fn run_as(&mut self, client: Option<Arc<ClientProfile>>, anew: bool) {
         self.client = client;
         let entry = self
             .services
@@ -624,7 +627,7 @@ impl Actor {
         };
         // Codex gives a session back only when the process ends, which others still use.
         let is_held = entry.kind.shares_process && session.lease.connection().attached() > 1;
-        let is_its_own = session.lease.key().is_like(&entry.pool_key());
+        let is_its_own = !anew && session.lease.key().is_like(&entry.pool_key());
         if !is_its_own && !is_held && !self.agent_works_on() {
             self.input(Input::AgentRetired);
         }

@@ -113,8 +113,9 @@ pub trait Subscriber: Send {
     /// Sends one of the first events of a subscription once there is room; false if the subscriber has disconnected.
     fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool>;
 
-    /// Ends the subscription, and sends the cursor after which the subscriber can continue.
-    fn lagged(self: Box<Self>, text: String);
+    /// It missed events. Ends the subscription, and sends the cursor after which the subscriber can continue; or gives the
+    /// subscriber back, which goes on with the next event.
+    fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>>;
 
     /// Whether it has disconnected.
     fn is_gone(&self) -> bool;
@@ -527,10 +528,16 @@ impl Stream {
         // A number that no event has stands for what is missing.
         let lost = self.hub.next();
         self.ring.lose_until(lost);
-        for seat in self.seats.drain(..) {
-            let text = self.hub.lagged_text(self.conversation, seat.last, at);
-            seat.subscriber.lagged(text);
-        }
+        let (hub, conversation) = (&self.hub, self.conversation);
+        let stays = |seat: Seat| {
+            let text = hub.lagged_text(conversation, seat.last, at);
+            let subscriber = seat.subscriber.lagged(text)?;
+            Some(Seat {
+                subscriber,
+                last: lost,
+            })
+        };
+        self.seats = self.seats.drain(..).filter_map(stays).collect();
         self.hub.lag_everyone(self.conversation, lost, at);
     }
 

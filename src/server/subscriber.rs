@@ -58,7 +58,7 @@ impl Subscriber for SocketSubscriber {
         Box::pin(async move { !self.is_gone() && self.feed.send(&event.text).await.is_ok() })
     }
 
-    fn lagged(self: Box<Self>, text: String) {
+    fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>> {
         tokio::spawn(async move {
             // The last word waits for room; a client that leaves meanwhile needs none.
             let _gone = self.feed.send(&text).await;
@@ -66,6 +66,7 @@ impl Subscriber for SocketSubscriber {
                 ended.notify_one();
             }
         });
+        None
     }
 
     fn is_gone(&self) -> bool {

@@ -1,11 +1,13 @@
 //! What a cancellation ends, and whose, where several clients have one conversation open.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::editor::{Editor, eventually};
+use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
@@ -18,6 +20,21 @@ fn shared(home: &Home) -> (Editor, Editor, String) {
     let session = one.new_session(home);
     other.on("session/resume", &session, home).result();
     (one, other, session)
+}
+
+/// What an agent waits for after the answer to a cancelled prompt.
+struct Pipe(PathBuf);
+
+impl Pipe {
+    fn in_home(home: &Home) -> Self {
+        let pipe = home.path().join("answered");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        Self(pipe)
+    }
+
+    fn open(&self) {
+        fs::write(&self.0, "now\n").unwrap();
+    }
 }
 
 fn cancel(editor: &mut Editor, session: &str) {
@@ -127,8 +144,7 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
     let session = one.new_session_of("scripted", &home);
     other.on("session/resume", &session, &home).result();
-    let pipe = home.path().join("answered");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = Pipe::in_home(&home);
     let script = format!(
         "{}\nhold\nuntil answered\n{}",
         scripted::chunk("begun"),
@@ -138,13 +154,67 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     one.until_said("begun");
     cancel(&mut one, &session);
     assert_eq!(one.finish(prompt).result()["stopReason"], "cancelled");
-    fs::write(pipe, "now").unwrap();
+    pipe.open();
     other.until_said("late");
     let listed = one.call("session/list", json!({}));
     assert_eq!(listed.before, [] as [Value; 0]);
     // The next request about the session lets it out.
     let answered = one.prompt(&session, &scripted::chunk("next"));
     assert_eq!(answered.texts("agent_message_chunk"), ["late", "next"]);
+}
+
+#[test]
+fn what_is_held_back_is_bounded_for_all_sessions_of_an_editor() {
+    let configured = scripted::configured("scripted", None);
+    let home = Home::with_config(&format!("[limits]\nsubscriber_events = 64\n{configured}"));
+    let _daemon = home.start();
+    let pipe = Pipe::in_home(&home);
+    let mut editor = Editor::start(&home);
+    for name in ["one", "two"] {
+        let session = editor.new_session_of("scripted", &home);
+        let mut script = format!("{}\nhold\nuntil answered\n", scripted::chunk("begun"));
+        for late in 1..=40 {
+            script += &scripted::chunk(&format!("{name} {late}"));
+            script.push('\n');
+        }
+        let prompt = editor.begin_prompt(&session, &script);
+        editor.until_said("begun");
+        cancel(&mut editor, &session);
+        assert_eq!(editor.finish(prompt).result()["stopReason"], "cancelled");
+        pipe.open();
+    }
+    editor.until_said("two 40");
+}
+
+/// The built-in agent is behind a filter that passes a chunk on after the answer to the cancelled prompt.
+#[test]
+fn what_was_held_back_is_not_sent_again_after_a_load() {
+    let home = Home::new();
+    let pipe = Pipe::in_home(&home);
+    let filter = format!(
+        r#"while IFS= read -r line; do case $line in *'"text":"late"'*) late=$line;;
+        *'"stopReason":"cancelled"'*) printf '%s\n' "$line"; read -r _ < '{}'; printf '%s\n' "$late";;
+        *) printf '%s\n' "$line";; esac; done"#,
+        pipe.0.display()
+    );
+    let _recorder = Recorder::filtered(&home, &filter);
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    let prompt = editor.begin_prompt(&session, "[[say late]] [[say begun]] [[hang]]");
+    editor.until_said("begun");
+    // It sees that the chunk has come.
+    let mut other = Editor::start(&home);
+    other.on("session/resume", &session, &home).result();
+    cancel(&mut editor, &session);
+    assert_eq!(editor.finish(prompt).result()["stopReason"], "cancelled");
+    pipe.open();
+    other.until_said("late");
+    let before = editor.received.len();
+    editor.on("session/load", &session, &home).result();
+    editor.prompt(&session, "next").result();
+    let told = editor.received[before..].iter();
+    assert_eq!(told.filter(|line| line.contains(r#""text":"late""#)).count(), 1);
 }
 
 #[test]

@@ -112,12 +112,31 @@ fn an_edit_is_cancelled_before_its_turn_begins() {
     let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
     editor.notify("session/cancel", json!({"sessionId": session}));
     assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
-    // An edit is refused while the branch of the cancelled one is given up; a prompt waits for that.
-    assert_eq!(said(&editor.prompt(&session, "once more")), "echo: once more");
+    // It waits until the branch of the cancelled one is given up.
     let edit = editor.begin_prompt(&session, "/edit 1 two");
     let next = editor.begin_prompt(&session, "three");
     assert_eq!(said(&editor.finish(edit)), "echo: two");
     assert_eq!(said(&editor.finish(next)), "echo: three");
+}
+
+#[test]
+fn an_edit_waits_until_a_cancelled_one_is_given_up() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "two"] {
+        editor.prompt(&session, text).result();
+    }
+    gate.hold("session/resume");
+    let cancelled = editor.begin_prompt(&session, "/edit 2 three");
+    gate.wait_until_held();
+    editor.notify("session/cancel", json!({"sessionId": session}));
+    assert_eq!(editor.finish(cancelled).result()["stopReason"], "cancelled");
+    let edit = editor.begin_prompt(&session, "/edit 2 four");
+    editor.prompt(&session, "/history").result();
+    gate.open();
+    assert_eq!(said(&editor.finish(edit)), "echo: four");
 }
 
 #[test]

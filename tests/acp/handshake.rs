@@ -1,10 +1,13 @@
 //! What the agent itself answers to `initialize`, and signing in and out.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::Home;
-use super::editor::{Editor, command};
+use super::editor::{Editor, command, eventually};
 use super::recorder::Recorder;
+use crate::home::{kill_now, wait_for_end};
 
 /// The answer to `initialize` of an editor with these capabilities, behind `sessionctl acp` with these arguments.
 fn initialized(home: &Home, arguments: &[&str], capabilities: Value) -> (Editor, Value) {
@@ -131,4 +134,31 @@ fn the_agent_gets_the_arguments_of_its_editor() {
         editor.prompt(&session, "hello").texts("agent_message_chunk"),
         ["echo: hello"]
     );
+}
+
+#[test]
+fn an_upgraded_agent_is_asked_again() {
+    let home = Home::new();
+    let _recorder = Recorder::filtered(&home, &with_methods("[]"));
+    let _daemon = home.start();
+    let (_first, about) = initialized(&home, &[], json!({}));
+    assert_eq!(about["authMethods"], json!([]));
+    for (process, line) in home.processes() {
+        if line.contains("recorded-agent") || line.contains("loopback-agent") {
+            kill_now(process);
+            wait_for_end(process);
+        }
+    }
+    let program = home.path().join("recorded-agent");
+    let upgraded = fs::read_to_string(&program).unwrap();
+    let upgraded = upgraded.replace(
+        r#"|"authMethods":[]|"#,
+        r#"|"authMethods":[{"id":"new","name":"New"}]|"#,
+    );
+    fs::write(&program, upgraded).unwrap();
+    // The daemon may not have seen its end.
+    eventually(|| {
+        let (_editor, about) = initialized(&home, &[], json!({}));
+        about["authMethods"][0]["id"] == "new"
+    });
 }

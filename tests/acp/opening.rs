@@ -1,5 +1,7 @@
 //! New, load, resume, fork, list, close and delete.
 
+use std::fs;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -367,4 +369,83 @@ fn a_refused_load_leaves_an_open_session_open() {
         .unwrap();
     assert!(sent.status.success(), "{sent:?}");
     editor.until_said("echo: elsewhere");
+}
+
+#[test]
+fn a_load_of_an_open_session_says_once_what_was_lost() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    for text in ["one", "two"] {
+        editor.prompt(&session, text).result();
+    }
+    let shown = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let head = shown["conversation"]["head"].as_str().unwrap();
+    let transcript = home.transcript(head).unwrap();
+    let closed = sessionctl(&home, &["close", &session]).output().unwrap();
+    assert!(closed.status.success(), "{closed:?}");
+    let whole = fs::read_to_string(&transcript).unwrap();
+    let left = whole.lines().take_while(|line| !line.contains("two"));
+    fs::write(
+        &transcript,
+        left.map(|line| format!("{line}\n")).collect::<String>(),
+    )
+    .unwrap();
+    let before = editor.received.len();
+    editor.on("session/load", &session, &home).result();
+    editor.prompt(&session, "three").result();
+    let told = editor.received[before..].iter();
+    let told = told.filter(|line| line.contains("was reopened without 1 earlier turn"));
+    assert_eq!(told.count(), 1, "{:#?}", editor.received);
+}
+
+#[test]
+fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
+    let home = Home::new();
+    let filter = r#"sed -u 's/"sessionCapabilities":{/&"additionalDirectories":{},/'"#;
+    let recorder = Recorder::filtered(&home, filter);
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session(&home);
+    editor.prompt(&session, "one").result();
+    let folder = home.folder_named("more");
+    let server = json!({"name": "tools", "command": "/bin/cat", "args": [], "env": []});
+    let load = |editor: &mut Editor, method: &str, servers: Value, folders: Value| {
+        let params = json!({
+            "sessionId": session, "cwd": home.project(), "mcpServers": servers, "additionalDirectories": folders,
+        });
+        let loaded = editor.call(method, params);
+        loaded.result();
+        loaded.texts("agent_message_chunk").concat()
+    };
+    let last_opened = || {
+        let is_opening = |line: &&String| line.contains(r#""method":"session/resume""#);
+        let opened = recorder.all_lines().iter().rfind(is_opening).cloned();
+        let opened: Value = serde_json::from_str(&opened.unwrap()).unwrap();
+        (
+            opened["params"]["mcpServers"].clone(),
+            opened["params"]["additionalDirectories"].clone(),
+        )
+    };
+    for method in ["session/load", "session/resume"] {
+        load(&mut editor, method, json!([server]), json!([folder]));
+        assert_eq!(last_opened(), (json!([server]), json!([folder])), "{method}");
+        load(&mut editor, method, json!([]), json!([]));
+        assert_eq!(last_opened(), (json!([]), Value::Null), "{method}");
+    }
+    // The same ones leave it as it is.
+    let lines = recorder.all_lines().len();
+    load(&mut editor, "session/load", json!([]), json!([]));
+    assert_eq!(recorder.all_lines().len(), lines);
+
+    // While a turn runs, the editor is told.
+    let turn = editor.begin_prompt(&session, "[[ask may I]]");
+    let asked = editor.until_asked("session/request_permission");
+    let mut other = Editor::start(&home);
+    let told = load(&mut other, "session/load", json!([server]), json!([]));
+    assert!(told.contains("apply when the agent next opens it"), "{told}");
+    editor.allow(&asked);
+    editor.finish(turn).result();
 }

@@ -141,3 +141,21 @@ fn an_answer_is_not_answered_whatever_it_is() {
         assert_eq!(editor.call("session/list", json!({})).before, [] as [Value; 0]);
     }
 }
+
+#[test]
+fn a_question_of_another_client_is_withdrawn_from_an_editor_that_closes_the_session() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = one.new_session(&home);
+    other.on("session/resume", &session, &home).result();
+    let turn = one.begin_prompt(&session, "[[ask may I]]");
+    let asked = one.until_asked("session/request_permission");
+    let shown = other.until_asked("session/request_permission");
+    let closed = other.call("session/close", json!({"sessionId": session}));
+    let mut withdrawn = closed.before.iter();
+    let withdrawn = withdrawn.find(|message| message["method"] == "$/cancel_request");
+    assert_eq!(withdrawn.unwrap()["params"]["requestId"], shown["id"]);
+    one.allow(&asked);
+    assert_eq!(one.finish(turn).result()["stopReason"], "end_turn");
+}

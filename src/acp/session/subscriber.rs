@@ -2,19 +2,16 @@
 
 use std::sync::{Arc, Weak};
 
-use bridge_protocol::ConversationId;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{Session, Snapshot};
 use crate::agent::message::RawId;
-use crate::bridge::{Bridge, ClientRequest, Encoded, Subscriber, Suits, Taken};
+use crate::bridge::{ClientRequest, Encoded, Subscriber, Suits, Taken};
 
 /// Passes the events of a subscription on to its session.
 pub(super) struct SessionSubscriber {
     pub(super) session: Weak<Session>,
-    pub(super) bridge: Arc<Bridge>,
-    pub(super) conversation: ConversationId,
     pub(super) number: u64,
     /// Receives the snapshot. It is dropped with the subscriber, so that no caller waits for a snapshot that never comes.
     pub(super) snapshot: Option<oneshot::Sender<Snapshot>>,
@@ -47,24 +44,16 @@ impl Subscriber for SessionSubscriber {
     }
 
     /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
-    /// editor continues after the newest event.
-    fn lagged(self: Box<Self>, _: String) {
-        let Some(session) = self.session.upgrade() else {
-            return;
-        };
+    /// editor continues with the next event.
+    fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
+        let session = self.session()?;
         if self.is_slow {
             tracing::warn!("an editor reads too slowly, and is disconnected");
             session.peer.outbox.abandon();
-            return;
+            return None;
         }
         session.updates_are_missing();
-        let newest = self.bridge.newest();
-        tokio::spawn(async move {
-            let again = session.subscribe(&self.bridge, self.conversation, None, Some(newest));
-            if let Err(error) = again.await {
-                tracing::warn!(%error, "an editor cannot follow its conversation any more");
-            }
-        });
+        Some(self)
     }
 
     fn has_profile(&self) -> bool {
@@ -96,7 +85,7 @@ impl Subscriber for SessionSubscriber {
 
     fn is_gone(&self) -> bool {
         self.session.upgrade().is_none_or(|session| {
-            session.peer.outbox.is_closed() || session.lock().subscription != self.number
+            session.peer.outbox.is_closed() || session.lock().subscription > self.number
         })
     }
 }

@@ -138,6 +138,7 @@ pub(super) async fn run(
         generation,
         earlier,
     } = start_request;
+    let program = launch.command.program_file();
     let started = match start(&pool, &key, &launch).await {
         Ok((process, connection, initialized)) => tokio::select! {
             biased;
@@ -167,6 +168,7 @@ pub(super) async fn run(
         pid: process.pid(),
         connection,
         initialized: Arc::new(initialized),
+        program,
         leases: Leases::new(),
         stop: stop.clone(),
         termination_reason: OnceLock::new(),

@@ -85,8 +85,9 @@ impl Subscriber for Mailbox {
         Box::pin(async move { self.take(event) == Taken::Yes })
     }
 
-    fn lagged(self: Box<Self>, text: String) {
+    fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>> {
         self.told.lock().unwrap().push(text);
+        None
     }
 
     fn is_gone(&self) -> bool {
@@ -282,6 +283,38 @@ fn when_an_agent_was_too_fast_everyone_is_told() {
     stream.emit(&state(1), AT);
     assert_eq!(one.kinds(), ["closed", "idle", "lagged"]);
     assert_eq!(two.kinds(), ["closed", "lagged"]);
+}
+
+/// A subscriber that goes on when events were missed.
+struct Stays(Mailbox);
+
+impl Subscriber for Stays {
+    fn take(&mut self, event: &Encoded) -> Taken {
+        self.0.take(event)
+    }
+
+    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+        self.0.take_when_room(event)
+    }
+
+    fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
+        Some(self)
+    }
+
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn one_that_stays_gets_everything_after_what_was_missed() {
+    let mut stream = stream_of(8);
+    let mailbox = Mailbox::new();
+    let snapshot = snapshot(&stream);
+    stream.subscribe(Box::new(Stays(mailbox.clone())), None, Some(&snapshot), AT);
+    stream.lag_everyone(AT);
+    stream.emit(&state(0), AT);
+    assert_eq!(mailbox.kinds(), ["closed", "idle"]);
 }
 
 #[test]

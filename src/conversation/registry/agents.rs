@@ -73,10 +73,12 @@ impl Registry {
     ) -> Result<Arc<Initialized>, ConversationError> {
         let entry = self.services.agent_for(agent, Some(client))?;
         let (pool, key) = (&self.services.pool, entry.pool_key());
-        if pool.initialized(&key).is_none() {
-            acquire(&self.services, &entry).await?;
+        match pool.initialized(&key, &entry.launch) {
+            Some(known) => Ok(known),
+            None => Ok(Arc::new(
+                acquire(&self.services, &entry).await?.initialized().clone(),
+            )),
         }
-        pool.initialized(&key).ok_or(ConversationError::Lost)
     }
 
     /// Signs in to an agent by one of its own methods. `params`: further parameters of the client.

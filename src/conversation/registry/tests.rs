@@ -65,7 +65,9 @@ impl Subscriber for Fault {
         panic!("a fault")
     }
 
-    fn lagged(self: Box<Self>, _: String) {}
+    fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
+        None
+    }
 
     fn is_gone(&self) -> bool {
         false

@@ -24,7 +24,11 @@ use crate::transcript::moving::SharedNeighbours;
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, unless something runs.
     pub(super) fn edit(&mut self, at: PlaceRef, asked: Waiting<R>) {
-        if let Some(busy) = self.busy("edit") {
+        // The branch of a cancelled edit is given up first, as before a prompt.
+        let kind = self.op.as_ref().map(|op| &op.kind);
+        let is_cancelled =
+            self.turn.is_none() && self.queue.is_empty() && matches!(kind, Some(OperationKind::Edit(_)));
+        if let Some(busy) = self.busy("edit").filter(|_| !is_cancelled) {
             self.answer(asked.caller, Err(busy));
             return;
         }

@@ -76,7 +76,9 @@ impl Subscriber for Ear {
         Box::pin(ready(self.take(event) == Taken::Yes))
     }
 
-    fn lagged(self: Box<Self>, _: String) {}
+    fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
+        None
+    }
 
     fn is_gone(&self) -> bool {
         self.0.is_closed()

@@ -1,0 +1,80 @@
+//! Messages that are held back, bounded for all sessions of an editor together.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::peer::Peer;
+
+/// Until when messages are held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Until the answer that makes the session known to the editor.
+    Answer,
+    /// After a cancelled prompt: until the next request about the session, or the next turn.
+    NextTurn,
+    /// Until what is held is sent, which has begun.
+    Sent,
+}
+
+/// The messages of one session, in order.
+pub(super) struct Held {
+    pub(super) until: Until,
+    lines: VecDeque<Arc<str>>,
+    peer: Arc<Peer>,
+}
+
+impl Held {
+    pub(super) fn new(until: Until, peer: &Arc<Peer>) -> Self {
+        Self {
+            until,
+            lines: VecDeque::new(),
+            peer: Arc::clone(peer),
+        }
+    }
+
+    /// Adds a message; false if too much is held back for the editor.
+    pub(super) fn push(&mut self, line: &str) -> bool {
+        let is_taken = self.peer.hold(line.len());
+        if is_taken {
+            self.lines.push_back(line.into());
+        }
+        is_taken
+    }
+
+    /// Puts a message before the others.
+    pub(super) fn push_first(&mut self, line: &str) {
+        self.peer.hold_one_more(line.len());
+        self.lines.push_front(line.into());
+    }
+
+    pub(super) fn first(&self) -> Option<Arc<str>> {
+        self.lines.front().cloned()
+    }
+
+    pub(super) fn remove_first(&mut self) {
+        if let Some(line) = self.lines.pop_front() {
+            self.peer.let_go(1, line.len());
+        }
+    }
+
+    /// Removes and gives the messages that are so.
+    pub(super) fn remove(&mut self, is_so: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
+        let lines = std::mem::take(&mut self.lines);
+        let (removed, left): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| is_so(line));
+        self.lines = left.into();
+        self.peer
+            .let_go(removed.len(), removed.iter().map(|line| line.len()).sum());
+        removed
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|line| &**line)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let bytes = self.lines.iter().map(|line| line.len()).sum();
+        self.peer.let_go(self.lines.len(), bytes);
+    }
+}
