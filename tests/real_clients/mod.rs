@@ -27,7 +27,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use self::ClientLab as Home;
-use crate::real_claude::bridge::Bridge;
+use crate::bridge_of::{Bridge, Lab};
 use crate::support::npm::{self, Clients, Skip};
 
 /// How long a client may run. One that waits for something that never comes is killed.
@@ -67,12 +67,12 @@ impl ClientLab {
     }
 
     /// With the daemon and the adapter of a bridge.
-    fn of(bridge: &Bridge) -> Option<Self> {
+    fn of<L: Lab>(bridge: &Bridge<L>) -> Option<Self> {
         Some(Self {
             clients: clients()?,
             home: bridge.home().to_owned(),
             project: bridge.lab.project(),
-            agent: "claude",
+            agent: L::AGENT,
             own: None,
         })
     }

@@ -3,6 +3,7 @@
 pub(super) mod acplint;
 mod faults;
 mod forking;
+mod handing;
 mod schema;
 
 use std::collections::BTreeSet;

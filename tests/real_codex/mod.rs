@@ -9,7 +9,7 @@
 #![allow(clippy::expect_used)]
 
 mod branches;
-mod bridge;
+pub(crate) mod bridge;
 mod carrying;
 mod compacted;
 mod damage;

@@ -1,0 +1,53 @@
+//! A session of Codex that an editor and an app use in turn.
+
+use serde_json::json;
+
+use crate::processes;
+use crate::real_clients::ClientLab;
+use crate::real_clients::editor::{Editor, command};
+use crate::real_codex::bridge::Bridge;
+use crate::support::model_server::user;
+
+/// Codex gives a session back only when its process ends, so each hand-over is to another process, which reads the history.
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_of_codex_is_handed_to_an_app_and_back() {
+    let bridge = or_skip!(Bridge::start());
+    let lab = or_skip!(ClientLab::of(&bridge));
+    let start = || {
+        let mut editor = Editor::spawn(&mut command(&lab, &["--agent", "codex"]));
+        let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
+        editor.call("initialize", params).result();
+        editor
+    };
+    let prompts = [
+        "in the editor",
+        "beside it",
+        "in it again",
+        "in the app",
+        "handed back",
+    ];
+    let [first, beside, again, alone, last] = prompts;
+    let mut editor = start();
+    let session = editor.new_session(&lab);
+    let id = session.parse().expect("an id");
+    editor.prompt(&session, first).result();
+    bridge.prompted(id, beside);
+    editor.until_said(beside);
+    editor.prompt(&session, again).result();
+    let of_editor = bridge.adapter();
+    assert!(editor.end().0.success());
+    bridge.prompted(id, alone);
+    processes::assert_gone(&[of_editor]);
+    let of_app = bridge.adapter();
+    let mut editor = start();
+    let loaded = editor.on("session/load", &session, &lab);
+    assert_eq!(loaded.texts("user_message_chunk"), prompts[..4]);
+    editor.prompt(&session, last).result();
+    processes::assert_gone(&[of_app]);
+    let asked = bridge.lab.model.asked(last);
+    let own = asked
+        .iter()
+        .filter(|said| prompts.iter().any(|prompt| **said == user(prompt)));
+    assert_eq!(own.cloned().collect::<Vec<_>>(), prompts.map(user), "{asked:?}");
+}
