@@ -297,6 +297,8 @@ pub struct ChildProcess {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     watch: DeathWatch,
+    /// Its descendants before its end began.
+    family: Family,
 }
 
 /// Starts an agent and records the spawn.
@@ -351,6 +353,7 @@ pub async fn spawn(
         stdin,
         stdout,
         watch,
+        family: Family::default(),
     };
     recorder.record(record).await.map_err(SpawnError::NotRecorded)?;
     Ok(process)
@@ -386,21 +389,30 @@ impl ChildProcess {
         self.watch.exit.borrow().is_none()
     }
 
+    /// Notes its descendants, for [`ChildProcess::stop`]: those without a mark do not descend from it any more once it has
+    /// ended. To be called before its input is closed.
+    pub async fn note_family(&mut self) {
+        let record = self.record.clone();
+        match tokio::task::spawn_blocking(move || Family::of(&record)).await {
+            Ok(family) => self.family = family,
+            Err(error) => {
+                tracing::error!(%error, pid = self.record.pid, "cannot note the descendants of an agent")
+            }
+        }
+    }
+
     /// Ends the process, its group and every descendant. The owner of the pipes must have closed its input before.
     ///
     /// `hurry` skips all waits but the last one: the user sent a second signal.
     pub async fn stop(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopReport {
         self.stdin = None;
-        let record = self.record.clone();
-        // Those without a mark do not descend from it any more once it has ended.
-        let family = tokio::task::spawn_blocking(move || Family::of(&record)).await;
         let stopped_by = self.end_leader(deadlines, hurry).await;
         if cfg!(not(target_os = "linux")) {
             // Nothing can be swept there, so kill the rest of the group. The group's number is not reused while it
             // has members.
             self.signal_group(Signal::KILL);
         }
-        let target = SweepTarget::process(self.record.clone()).with(family.unwrap_or_default());
+        let target = SweepTarget::process(self.record.clone()).with(std::mem::take(&mut self.family));
         let sweep_deadlines = SweepDeadlines {
             term: if hurry.is_cancelled() {
                 Duration::ZERO

@@ -193,8 +193,13 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     }
 
     fn read(kind: &Kind<S>, path: &Path) -> Result<Self, ReadError> {
-        let lines: Vec<Value> = checked_lines::read(&log_of(path, kind.log))?;
         let wrong = |why: String| Unreadable::Damaged(why);
+        let log = log_of(path, kind.log);
+        // What is behind a link is not ours to read as a plan, and even less to delete.
+        if path.is_symlink() || log.is_symlink() {
+            return Err(wrong("it is a symbolic link, which is not followed".to_owned()).into());
+        }
+        let lines: Vec<Value> = checked_lines::read(&log)?;
         check_format(&lines)?;
         let has_header = lines.first().is_some_and(|first| first.get("intent").is_some());
         let content = if has_header {

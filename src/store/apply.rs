@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::journal::Position;
 use super::keyspace::{Draft, Keyspace, Space};
 use super::packed;
-use super::record::{ProcessRecord, RequestId, Resting, TranscriptRoot};
+use super::record::{ConversationRecord, ProcessRecord, RequestId, Resting, TranscriptRoot};
 use super::summary::Summary;
 use super::value::Value;
 
@@ -26,6 +26,9 @@ pub(super) const FORMAT: u32 = 3;
 
 /// The key of [`Mark`] in [`Space::Meta`].
 const MARK_KEY: &[u8] = b"mark";
+
+/// Distinguishes ranks that are numbers of changes from those that are times, and puts them last. Times begin with other bits.
+const BY_NUMBER: u64 = 3 << 62;
 
 /// Estimate of what an entry adds to the journal besides its value, in bytes.
 const LINE_SHARE_BYTES: u64 = 120;
@@ -103,6 +106,9 @@ pub(super) struct ConversationHeader {
     updated_at: Timestamp,
     #[serde(default)]
     revision: u64,
+    /// 0 in records of earlier versions.
+    #[serde(default)]
+    order: u64,
     #[serde(default)]
     pub(super) deleted_at: Option<Timestamp>,
     #[serde(default)]
@@ -202,6 +208,22 @@ impl ConversationHeader {
     /// Orders states of one conversation by age.
     fn age(&self) -> (u64, Timestamp) {
         (self.revision, self.updated_at)
+    }
+
+    /// The number of the record's last change, if `next` is that of the change which writes it.
+    pub(super) fn order_of(&self, record: &ConversationRecord, next: u64) -> u64 {
+        match self.age() == (record.revision, record.updated_at) {
+            true => self.order,
+            false => next,
+        }
+    }
+
+    /// Orders conversations by their last change. Those that only an earlier version has changed come first, by time.
+    fn rank(&self) -> u64 {
+        match self.order {
+            0 => ascending(self.updated_at),
+            order => BY_NUMBER | order,
+        }
     }
 }
 
@@ -394,10 +416,10 @@ pub(super) fn ascending(at: Timestamp) -> u64 {
     at.as_microsecond().cast_unsigned() ^ (1 << 63)
 }
 
-pub(super) fn recent_key(id: ConversationId, updated_at: Timestamp) -> [u8; 24] {
+fn recent_key(header: &ConversationHeader) -> [u8; 24] {
     let mut key = [0; 24];
-    key[..8].copy_from_slice(&(!ascending(updated_at)).to_be_bytes());
-    key[8..].copy_from_slice(id.as_bytes());
+    key[..8].copy_from_slice(&(!header.rank()).to_be_bytes());
+    key[8..].copy_from_slice(header.id.as_bytes());
     key
 }
 
@@ -409,7 +431,7 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
         mark.shrink(bytes.len());
         if old.deleted_at.is_none() {
             mark.conversations = mark.conversations.saturating_sub(1);
-            packed::remove(draft, Space::Recent, &recent_key(old.id, old.updated_at))?;
+            packed::remove(draft, Space::Recent, &recent_key(&old))?;
         }
     }
     let is_alive = header.deleted_at.is_none();
@@ -422,7 +444,7 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
         packed::insert(
             draft,
             Space::Recent,
-            &recent_key(header.id, header.updated_at),
+            &recent_key(&header),
             &summary_of(value, &header, has_question, has_waiting),
         )?;
     }

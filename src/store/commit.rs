@@ -13,6 +13,7 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use bridge_protocol::ConversationId;
 use jiff::Timestamp;
@@ -51,6 +52,34 @@ pub const REQUEST_MEMORY_DAYS: u64 = 7;
 
 /// [`REQUEST_MEMORY_DAYS`] in microseconds.
 const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
+
+/// The time by the monotonic clock, from a time that has certainly come: that of the last change of earlier runs, unless
+/// the clock is behind it. A clock that is ahead does not let anything expire early.
+pub(super) struct Elapsed {
+    from: Timestamp,
+    since: Instant,
+}
+
+impl Elapsed {
+    fn since(from: Timestamp) -> Self {
+        Self {
+            from,
+            since: Instant::now(),
+        }
+    }
+
+    /// Returns the time, which may be behind.
+    pub(super) fn now(&self) -> Timestamp {
+        self.from
+            .saturating_add(self.since.elapsed())
+            .unwrap_or(self.from)
+    }
+
+    /// The time of the oldest request that is remembered.
+    fn oldest_kept(&self) -> u64 {
+        apply::ascending(self.now()).saturating_sub(MEMORY_MICROSECONDS)
+    }
+}
 
 /// How many requests of one conversation are remembered.
 pub const REQUEST_MEMORY_COUNT: usize = 1_000;
@@ -150,7 +179,16 @@ impl Writer {
             tracing::warn!(%error, "cannot mark the store as in use; the next commit retries");
         }
         // Loads the pages that the first list needs, so that no client waits for them.
-        if let Err(error) = self.shared.recent_page(None, FIRST_LIST) {
+        let newest = self.shared.recent_page(None, FIRST_LIST);
+        let elapsed = newest.as_ref().ok().zip(now).map(|(page, now)| {
+            let last = page.first().map(|(_, found)| found.record.updated_at);
+            Elapsed::since(last.map_or(now, |last| last.min(now)))
+        });
+        let mut pruning = elapsed.as_ref().map(|_| Vec::new());
+        let oldest_kept = elapsed.as_ref().map_or(0, Elapsed::oldest_kept);
+        // Nothing else sets it.
+        let _is_set = self.shared.elapsed.set(elapsed);
+        if let Err(error) = newest {
             tracing::warn!(%error, "cannot read the newest conversations");
             self.fail_over_if_database_failed(&error);
         }
@@ -159,8 +197,6 @@ impl Writer {
             self.erase_or_log();
         }
         let (mut stop, mut rewrite) = (None, None);
-        let oldest_kept = now.map_or(0, |now| apply::ascending(now).saturating_sub(MEMORY_MICROSECONDS));
-        let mut pruning = now.map(|_| Vec::new());
         while stop.is_none()
             && let Some(first) = queue
                 .try_recv()
@@ -316,7 +352,7 @@ impl Writer {
                 continue;
             }
             let next = mark.position.sequence + 1;
-            let prepared = prepare(&shared, &keyspace, &draft, change).and_then(|entry| {
+            let prepared = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
                 let line = write_line(next, &entry)?;
                 Ok((entry, line))
             });
@@ -541,18 +577,20 @@ impl Writer {
     }
 }
 
-/// Checks a change and encodes its values, bodies included. Does not change the trees.
+/// Checks the change with the number `next` and encodes its values, bodies included. Does not change the trees.
 fn prepare(
     shared: &Shared,
     keyspace: &Keyspace,
     draft: &Draft<'_>,
     change: Change,
+    next: u64,
 ) -> Result<Entry, StoreError> {
     let bodies = shared.bodies.as_ref();
     let mut entry = Entry::default();
     if let Some(mut record) = change.conversation {
-        let stored = apply::conversation_header(draft, record.id)?.map_or(0, |header| header.version);
-        let newest = stored.max(record.version);
+        let stored = apply::conversation_header(draft, record.id)?;
+        let version = stored.as_ref().map_or(0, |header| header.version);
+        let newest = version.max(record.version);
         if newest > RECORD_VERSION {
             return Err(StoreError::NewerRecord {
                 id: record.id,
@@ -560,6 +598,7 @@ fn prepare(
             });
         }
         record.version = RECORD_VERSION;
+        record.order = stored.map_or(next, |stored| stored.order_of(&record, next));
         let value = Value::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
         entry.conversations.push(value);
     }
@@ -588,7 +627,9 @@ fn prepare(
         check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
         entry.requests.push(Value::of("request", request, &[], bodies)?);
     }
-    entry.requests_removed = forgotten(keyspace, &change.requests)?;
+    let elapsed = shared.elapsed.get().and_then(Option::as_ref);
+    let oldest_kept = elapsed.map(Elapsed::oldest_kept);
+    entry.requests_removed = forgotten(keyspace, &change.requests, oldest_kept)?;
     let removed = change.requests_removed.into_iter();
     entry
         .requests_removed
@@ -602,9 +643,13 @@ fn prepare(
     Ok(entry)
 }
 
-/// The requests to delete because of these: those that expired by the time of the new ones, and the oldest beyond the
-/// count. They are part of the change, so that a replay deletes the same ones.
-fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<RequestKey>, StoreError> {
+/// The requests to delete because of these: those that expired by the time of the new ones and are older than
+/// `oldest_kept`, and the oldest beyond the count. They are part of the change, so that a replay deletes the same ones.
+fn forgotten(
+    keyspace: &Keyspace,
+    requests: &[RequestRecord],
+    oldest_kept: Option<u64>,
+) -> Result<Vec<RequestKey>, StoreError> {
     let conversations: BTreeSet<Option<ConversationId>> =
         requests.iter().map(|request| request.conversation_id).collect();
     let mut forgotten = Vec::new();
@@ -613,8 +658,13 @@ fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<Requ
             .iter()
             .filter(|request| request.conversation_id == conversation_id)
             .collect();
-        let newest = new.iter().map(|request| apply::ascending(request.at)).max();
-        let oldest_kept = newest.unwrap_or_default().saturating_sub(MEMORY_MICROSECONDS);
+        let newest = new
+            .iter()
+            .map(|request| apply::ascending(request.at))
+            .max()
+            .unwrap_or_default();
+        let expired = newest.saturating_sub(MEMORY_MICROSECONDS);
+        let oldest_kept = oldest_kept.map_or(expired, |oldest_kept| oldest_kept.min(expired));
         let prefix = apply::request_prefix(conversation_id);
         // One page holds all: a conversation never has more than this.
         let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
@@ -625,11 +675,13 @@ fn forgotten(keyspace: &Keyspace, requests: &[RequestRecord]) -> Result<Vec<Requ
             &prefix,
             limit,
         )?;
-        let known: Vec<_> = known
+        let mut known: Vec<_> = known
             .into_iter()
             .filter_map(|(key, _)| apply::read_request_order_key(&key))
             .filter(|(_, request_id)| new.iter().all(|request| request.request_id != *request_id))
             .collect();
+        // What has a later time was asked before, when the clock was ahead.
+        known.sort_by_key(|(at, _)| *at <= newest);
         let too_many = (known.len() + new.len()).saturating_sub(REQUEST_MEMORY_COUNT);
         let leaving = known
             .into_iter()

@@ -59,7 +59,7 @@ pub(super) enum Space {
     TurnOrder,
     /// Mark → process record.
     Processes,
-    /// Packed: inverted time of the last change, conversation id.
+    /// Packed: inverted number (or time) of the last change, conversation id.
     Recent,
     /// Ids of the conversations that a start has to handle.
     Unfinished,

@@ -55,7 +55,7 @@ pub use value::VALUE_LIMIT_BYTES;
 
 use apply::Mark;
 use body::Bodies;
-use commit::{Job, Writer};
+use commit::{Elapsed, Job, Writer};
 use journal::{Journal, Position, Verified};
 use keyspace::Keyspace;
 use open::StorePaths;
@@ -419,6 +419,14 @@ impl Store {
         let (answer, answered) = oneshot::channel();
         self.enqueue(Job::RewriteJournal { answer })?;
         answered.blocking_recv().map_err(|_| StoreError::Closed)?
+    }
+
+    /// Returns a time that has certainly come, whatever the clock shows: that of the last change of an earlier run and
+    /// what has passed since this one began. For what is deleted by its age. `None` if nothing is to be deleted. Blocks
+    /// until it is known.
+    #[must_use]
+    pub fn elapsed(&self) -> Option<Timestamp> {
+        self.shared.elapsed.wait().as_ref().map(Elapsed::now)
     }
 
     /// Waits until a change finds that the store's files were removed. Nothing can be saved from then on.

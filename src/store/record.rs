@@ -88,11 +88,15 @@ pub struct ConversationRecord {
     pub failure: Option<String>,
     /// When the conversation was created.
     pub created_at: Timestamp,
-    /// When it last changed: the order of lists.
+    /// When it last changed.
     pub updated_at: Timestamp,
     /// How many durable changes it has had.
     #[serde(default)]
     pub revision: u64,
+    /// The number of its last change among those of all conversations: the order of lists. Only the store sets and reads
+    /// it. A time would not do, since a clock may have been wrong.
+    #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
+    pub order: u64,
     /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
@@ -451,6 +455,7 @@ impl ConversationRecord {
             created_at: at,
             updated_at: at,
             revision: 1,
+            order: 0,
             deleted_at: None,
         }
     }
@@ -527,6 +532,11 @@ impl From<&PendingTurn> for CutPrompt {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_false(is: &bool) -> bool {
     !is
 }
@@ -552,12 +562,6 @@ impl RecentCursor {
         let mut id = [0; 16];
         id.copy_from_slice(&self.0[8..]);
         ConversationId::from_bytes(id)
-    }
-
-    /// The position in front of everything that last changed at this time or before.
-    #[must_use]
-    pub fn before(at: Timestamp) -> Self {
-        Self(super::apply::recent_key(ConversationId::from_bytes([0; 16]), at))
     }
 
     /// Encodes the cursor as text.

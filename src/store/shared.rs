@@ -1,13 +1,14 @@
 //! State shared by the readers and the committing thread.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use tokio_util::sync::CancellationToken;
 
 use super::StoreStatus;
 use super::apply::Mark;
 use super::body::Bodies;
+use super::commit::Elapsed;
 use super::error::StoreError;
 use super::keyspace::Keyspace;
 use super::record::Sequence;
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     figures: Mutex<StoreStatus>,
     /// Whether a failed read was reported to the thread and not handled yet.
     pub(super) is_failing: AtomicBool,
+    /// Set by the thread when it begins; `None` in it if nothing expires.
+    pub(super) elapsed: OnceLock<Option<Elapsed>>,
     /// Cancelled once a change finds that the journal was removed.
     pub(super) removed: CancellationToken,
 }
@@ -36,6 +39,7 @@ impl Shared {
             bodies,
             figures: Mutex::new(StoreStatus::default()),
             is_failing: AtomicBool::new(false),
+            elapsed: OnceLock::new(),
             removed: CancellationToken::new(),
         };
         shared.set_figures(mark, None);

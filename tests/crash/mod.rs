@@ -1,7 +1,7 @@
 //! The daemon as a process that is killed: at random moments, with its agents, and with its files damaged or
 //! without room. What it acknowledged before has to be there afterwards, and no process may stay behind.
 //!
-//! The rounds of [`rounds`] are replayed with `CRASH_SEED`, and `CRASH_ROUNDS` says how many there are.
+//! The rounds of [`rounds`] and [`full_disk`] are replayed with `CRASH_SEED`, and `CRASH_ROUNDS` says how many there are.
 
 #![cfg(target_os = "linux")]
 #![allow(
@@ -14,6 +14,7 @@
 pub(crate) mod chain;
 pub(crate) mod client;
 mod files;
+mod full_disk;
 mod going_back;
 pub(crate) mod home;
 pub(crate) mod ledger;

@@ -23,14 +23,14 @@ const TITLE_BYTES: usize = 4 * 1024;
 const COLLECTED_BYTES: usize = 1024 * 1024;
 
 /// A namespace in which the data folder of a home is a disk in memory, as long as this lives.
-struct Disk {
-    keeper: Child,
+pub(super) struct Disk {
+    pub(super) keeper: Child,
     data: PathBuf,
 }
 
 impl Disk {
     /// None, with a printed reason, if the system does not allow this user to mount one.
-    fn mount(home: &Home, options: &str) -> Option<Self> {
+    pub(super) fn mount(home: &Home, options: &str) -> Option<Self> {
         let script = "mount -t tmpfs -o \"mode=700,$1\" none \"$2\" && echo mounted && exec cat";
         let mut command = Command::new("unshare");
         command
@@ -58,7 +58,7 @@ impl Disk {
     }
 
     /// A daemon for which the disk is there.
-    fn spawn(&self, home: &Home) -> Daemon {
+    pub(super) fn spawn(&self, home: &Home) -> Daemon {
         let inner = home.command();
         let mut command = Command::new("nsenter");
         command.env_clear().envs(home.environment());
@@ -72,7 +72,7 @@ impl Disk {
     }
 
     /// Writes until there is no room at all.
-    fn fill(&self) {
+    pub(super) fn fill(&self) {
         let path = self.data.join("filler");
         let mut file = File::options().create(true).append(true).open(path).unwrap();
         for size in [1 << 16, 1] {
@@ -82,16 +82,36 @@ impl Disk {
 
     /// Room for a page of the journal, as long as there is anything to be given away.
     fn make_little_room(&self) {
+        self.free(4_096);
+    }
+
+    /// Gives so many bytes of a full disk away.
+    pub(super) fn free(&self, bytes: u64) {
         let filler = File::options()
             .write(true)
             .open(self.data.join("filler"))
             .unwrap();
         let length = filler.metadata().unwrap().len();
-        let left = length.checked_sub(4_096).expect("the whole disk was given away");
+        let left = length.checked_sub(bytes).expect("the whole disk was given away");
         filler.set_len(left).unwrap();
     }
 
-    fn make_room(&self) {
+    /// Removes the databases that were replaced by rebuilt ones, as a user does.
+    pub(super) fn remove_unused_databases(&self) {
+        for entry in fs::read_dir(&self.data).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("store.broken-")
+            {
+                fs::remove_dir_all(path).unwrap();
+            }
+        }
+    }
+
+    pub(super) fn make_room(&self) {
         fs::remove_file(self.data.join("filler")).unwrap();
     }
 }

@@ -110,7 +110,7 @@ enum Blow {
     Stopping { by_signal: bool },
 }
 
-fn number_from(variable: &str, otherwise: u64) -> u64 {
+pub(super) fn number_from(variable: &str, otherwise: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text
             .parse()

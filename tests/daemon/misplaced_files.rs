@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -175,6 +175,112 @@ async fn a_start_does_not_wait_at_a_pipe() {
     }
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["first"]);
+}
+
+/// A plan, or a folder of one, that a link leads to: what is there stays as it is, whatever it says, and the link is set aside.
+#[tokio::test]
+async fn no_link_to_a_plan_is_followed() {
+    // The log of a plan, if a plan is a folder.
+    for (folder, log) in [
+        ("copies", None),
+        ("trees", None),
+        ("imports", Some("plan")),
+        ("moves", Some("journal")),
+    ] {
+        for content in ["", "mine", "{\"v\":1,"] {
+            let (home, case) = (Home::new(), (folder, content));
+            let foreign = home.path().join("foreign");
+            fs::create_dir_all(foreign.join("kept")).unwrap();
+            for file in ["plan", "journal", "other", ".x.tmp", ".journal.tmp", "kept/0"] {
+                // Without a log, what is there counts as left by a kill.
+                if content.is_empty() && ["plan", "journal"].contains(&file) {
+                    continue;
+                }
+                fs::write(foreign.join(file), content).unwrap();
+            }
+            fs::create_dir(home.path().join("empty")).unwrap();
+            let before = contents(&foreign);
+            let plans = home.data().join(folder);
+            fs::create_dir_all(&plans).unwrap();
+            let id = "0f1a1f5e-0000-4000-8000-000000000000";
+            let mut links = vec![plans.join(id)];
+            match log {
+                None => symlink(foreign.join("other"), &links[0]).unwrap(),
+                Some(log) => {
+                    symlink(&foreign, &links[0]).unwrap();
+                    // Its folder is the daemon's, and its log is not.
+                    let other = plans.join("11111111-0000-4000-8000-000000000000");
+                    fs::create_dir(&other).unwrap();
+                    symlink(foreign.join(log), other.join(log)).unwrap();
+                    links.push(other);
+                    let empty = plans.join("22222222-0000-4000-8000-000000000000");
+                    symlink(home.path().join("empty"), &empty).unwrap();
+                    links.push(empty);
+                }
+            }
+            let (_daemon, app) = home.opened().await;
+            assert_eq!(contents(&foreign), before, "{case:?}");
+            assert!(
+                foreign.join("kept").exists() && home.path().join("empty").exists(),
+                "{case:?}"
+            );
+            let aside = |link: &PathBuf| PathBuf::from(format!("{}.set-aside-1", link.display()));
+            let aside: Vec<PathBuf> = links.iter().map(aside).collect();
+            assert_eq!(reported(&app, &home.data()).await, aside, "{case:?}");
+        }
+    }
+}
+
+/// sled deletes files with certain names from its folder.
+#[tokio::test]
+async fn no_link_among_the_folders_of_the_database_is_followed() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    drop((daemon, app));
+    let (blobs, foreign) = (home.data().join("store/blobs"), home.path().join("foreign"));
+    fs::remove_dir(&blobs).unwrap();
+    fs::create_dir(&foreign).unwrap();
+    for name in ["1", "99999999999"] {
+        fs::write(foreign.join(name), "mine").unwrap();
+    }
+    let before = contents(&foreign);
+    symlink(&foreign, &blobs).unwrap();
+    let (status, said) = home.run(&[]);
+    assert_eq!(status.code(), Some(1), "{said}");
+    run_command_in(&said, "start again: ");
+    assert_eq!(contents(&foreign), before);
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["first"]);
+    assert_eq!(contents(&foreign), before);
+}
+
+/// A link in place of a socket is neither removed nor asked.
+#[test]
+fn no_link_in_place_of_a_socket_is_followed() {
+    for name in ["sessiond.sock", "acp.sock"] {
+        let home = Home::new();
+        let (socket, foreign) = (home.path().join("run").join(name), home.path().join("foreign"));
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        fs::set_permissions(socket.parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(&foreign, "mine").unwrap();
+        symlink(&foreign, &socket).unwrap();
+        if name == "sessiond.sock" {
+            let (status, said) = home.run(&[]);
+            assert_eq!(status.code(), Some(1), "{said}");
+            assert!(said.contains(socket.to_str().unwrap()), "{said}");
+        } else {
+            // Apps and commands do not need it.
+            drop(home.start());
+            assert!(
+                home.logged().contains(socket.to_str().unwrap()),
+                "{}",
+                home.logged()
+            );
+        }
+        assert_eq!(fs::read(&foreign).unwrap(), b"mine", "{name}");
+        assert!(socket.is_symlink(), "{name}");
+    }
 }
 
 fn make_pipe(path: &Path) {

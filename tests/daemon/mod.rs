@@ -28,6 +28,7 @@ mod broken_agents;
 mod cancel;
 pub(crate) mod carrying;
 mod checking;
+mod clocks;
 mod close_reset_delete;
 pub(crate) mod codex;
 mod codex_bundles;

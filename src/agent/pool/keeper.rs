@@ -184,6 +184,7 @@ pub(super) async fn run(
         Reason::Died => pool.died(&agent, started_at.elapsed()),
         Reason::Unused | Reason::Terminated | Reason::Shutdown => pool.remove(&agent),
     }
+    process.note_family().await;
     agent.connection.close_input();
     let report = stop_process(&pool, &mut process).await;
     forget(&pool, &process, &report).await;

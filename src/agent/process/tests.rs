@@ -234,10 +234,11 @@ async fn f32_a_process_that_ignores_sigterm_is_killed() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn f32_a_child_without_its_environment_in_a_session_of_its_own_is_swept() {
-    let script = "env -i setsid sh -c 'echo up; while :; do sleep 1000; done' & exec cat >/dev/null";
+    let script = "env -i setsid sh -c 'echo up; exec sleep 1000' & exec cat >/dev/null";
     let mut process = start(script).await;
     let stdin = wait_until_up(&mut process).await;
     let family = sweep::descendants(process.pid());
+    process.note_family().await;
     drop(stdin);
     let report = process.stop(PATIENT, &never()).await;
     assert_eq!(report.stopped_by, StoppedBy::EndOfInput);

@@ -29,8 +29,8 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
     let mut unkillable: Vec<Key> = Vec::new();
     let mut known: HashSet<Key> = target.family.0.iter().copied().collect();
     for round in 0..=MAX_ROUNDS {
-        let processes = table::scan(target);
-        let mut found = select_targets(&processes, target, boot_id.as_deref(), &known);
+        let (processes, orphans) = scan(target);
+        let mut found = select_targets(&processes, target, boot_id.as_deref(), &known, &orphans);
         if found.iter().all(|process| unkillable.contains(&process.key())) {
             return report(ended, &found);
         }
@@ -49,11 +49,28 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
     SweepReport::default()
 }
 
+/// Reads the processes, and which of them are orphans, if those are wanted: children that this process has not started.
+fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
+    if !target.includes_orphans {
+        return (table::scan(target), HashSet::new());
+    }
+    // A process that is being started would be taken for one.
+    let started = super::started();
+    let (processes, own) = (table::scan(target), std::process::id());
+    let children = processes.iter().filter(|process| process.parent == own);
+    let orphans = children
+        .map(|child| child.pid)
+        .filter(|pid| !started.contains(pid));
+    let orphans = orphans.collect();
+    (processes, orphans)
+}
+
 /// See [`super::find`].
 pub(super) fn find(target: &SweepTarget) -> Vec<u32> {
     let processes = table::scan(target);
     let boot_id = super::boot_id();
-    let found = select_targets(&processes, target, boot_id.as_deref(), &HashSet::new());
+    let none = HashSet::new();
+    let found = select_targets(&processes, target, boot_id.as_deref(), &none, &HashSet::new());
     found.into_iter().map(|process| process.pid).collect()
 }
 
@@ -87,13 +104,13 @@ fn select_targets<'table>(
     target: &SweepTarget,
     boot_id: Option<&str>,
     known: &HashSet<Key>,
+    orphans: &HashSet<u32>,
 ) -> Vec<&'table Process> {
-    let own = std::process::id();
-    let adopter = target.includes_orphans.then_some(own);
     let but = |daemons: &HashSet<u32>| {
-        table::select_targets(processes, &target.recorded, boot_id, known, adopter, daemons)
+        table::select_targets(processes, &target.recorded, boot_id, known, orphans, daemons)
     };
     let found = but(&HashSet::new());
+    let own = std::process::id();
     let pids = found.iter().flat_map(|process| [process.pid, process.parent]);
     let pids: HashSet<u32> = pids.filter(|pid| ![own, FIRST].contains(pid)).collect();
     let daemons: HashSet<u32> = pids.into_iter().filter(|pid| table::is_daemon(*pid)).collect();

@@ -184,8 +184,7 @@ fn reread_environments(needles: &Needles, processes: &mut [Process], mut pending
 }
 
 /// Selects the target processes: the marked ones, the recorded ones that are still the same process, the `known` ones,
-/// those in a group or session that a `known` process led, the children of the `adopter`, and the descendants of all of
-/// them. Excludes the `daemons` and their descendants, and what has another mark.
+/// those in a group or session that a `known` process led, the `orphans`, and the descendants of all of them. Excludes the `daemons` and their descendants, and what has another mark.
 ///
 /// `known` processes were found in an earlier scan. A process that one of them forked just before it ended has
 /// another parent now, and perhaps no mark, but keeps its group and session. No other process gets the number of a
@@ -195,7 +194,7 @@ pub(super) fn select_targets<'table>(
     recorded: &[SpawnRecord],
     boot_id: Option<&str>,
     known: &HashSet<Key>,
-    adopter: Option<u32>,
+    orphans: &HashSet<u32>,
     daemons: &HashSet<u32>,
 ) -> Vec<&'table Process> {
     let excluded = descendants(processes, daemons.iter().copied().collect(), &HashSet::new());
@@ -212,7 +211,7 @@ pub(super) fn select_targets<'table>(
             known.contains(&process.key())
                 || leaders.contains(&process.group)
                 || leaders.contains(&process.session)
-                || adopter == Some(process.parent)
+                || orphans.contains(&process.pid)
         }
     };
     let roots = processes.iter().filter(|process| {

@@ -101,13 +101,13 @@ fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
 fn pids(table: &[Process], known: &[Key], daemons: &[u32]) -> Vec<u32> {
     let known = known.iter().copied().collect();
     let daemons = daemons.iter().copied().collect();
-    let found = select_targets(table, &[], None, &known, None, &daemons);
+    let found = select_targets(table, &[], None, &known, &HashSet::new(), &daemons);
     found.into_iter().map(|process| process.pid).collect()
 }
 
 /// By then all agents have ended.
 #[test]
-fn children_of_the_adopter_are_orphans_unless_another_daemon_has_marked_them() {
+fn orphans_are_targets_unless_another_daemon_has_marked_them() {
     let table = [
         process(10, 5, 100, Mark::NoEnvironment),
         process(11, 10, 101, Mark::None),
@@ -118,7 +118,14 @@ fn children_of_the_adopter_are_orphans_unless_another_daemon_has_marked_them() {
     ];
     let select = |daemons: &[u32]| {
         let daemons = daemons.iter().copied().collect();
-        let found = select_targets(&table, &[], None, &HashSet::new(), Some(5), &daemons);
+        let found = select_targets(
+            &table,
+            &[],
+            None,
+            &HashSet::new(),
+            &HashSet::from([10, 12, 13]),
+            &daemons,
+        );
         found.into_iter().map(|process| process.pid).collect::<Vec<_>>()
     };
     assert_eq!(select(&[]), [10, 11, 13, 14]);
@@ -146,10 +153,17 @@ fn targets_are_selected() {
         agent: String::new(),
     };
     let pids = |recorded: &[SpawnRecord], boot_id| -> Vec<u32> {
-        select_targets(&table, recorded, boot_id, &HashSet::new(), None, &HashSet::new())
-            .into_iter()
-            .map(|process| process.pid)
-            .collect()
+        select_targets(
+            &table,
+            recorded,
+            boot_id,
+            &HashSet::new(),
+            &HashSet::new(),
+            &HashSet::new(),
+        )
+        .into_iter()
+        .map(|process| process.pid)
+        .collect()
     };
     let marked = vec![10, 11, 12, 40, 41];
     assert_eq!(pids(&[], Some("b")), marked);
@@ -243,7 +257,14 @@ fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
         agent: String::new(),
     });
     let daemons = HashSet::from([20]);
-    let found = select_targets(&table, &records, Some("b"), &HashSet::new(), None, &daemons);
+    let found = select_targets(
+        &table,
+        &records,
+        Some("b"),
+        &HashSet::new(),
+        &HashSet::new(),
+        &daemons,
+    );
     let found: Vec<u32> = found.into_iter().map(|process| process.pid).collect();
     assert_eq!(found, [13]);
 }

@@ -156,7 +156,7 @@ impl Registry {
         }
         if is_look
             && self
-                .last_pass()
+                .last_pass(at)
                 .is_none_or(|last| at.as_millisecond() - last >= DAY_MS)
         {
             self.keep_pass(at);
@@ -204,19 +204,24 @@ impl Registry {
         }
     }
 
-    /// When the last pass was, in milliseconds since the epoch.
-    fn last_pass(&self) -> Option<i64> {
+    /// When the last pass was, in milliseconds since the epoch. One that seems to come later was made while the clock was ahead:
+    /// that says nothing.
+    fn last_pass(&self, at: Timestamp) -> Option<i64> {
         let path = self.services.keeper.archive.folder().join(PASSED);
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        let passed = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+        Some(passed).filter(|passed| *passed <= at.as_millisecond())
     }
 
     /// Copies what has changed since the last pass, and deletes what is older or larger than the user allows.
     fn keep_pass(&self, at: Timestamp) {
         let keeper = &self.services.keeper;
-        let since = self.last_pass().map(|last| last - OVERLAP_MS);
+        let since = self.last_pass(at).map(|last| last - OVERLAP_MS);
         let at = at.as_millisecond();
         let days = |days: u64| i64::try_from(days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
-        let oldest = keeper.rules.days.map(|kept| at.saturating_sub(days(kept)));
+        // A clock that is ahead makes no backup old.
+        let elapsed = self.services.store.elapsed().map(Timestamp::as_millisecond);
+        let oldest = keeper.rules.days.zip(elapsed);
+        let oldest = oldest.map(|(kept, elapsed)| elapsed.min(at).saturating_sub(days(kept)));
         if keeper.rules.is_on {
             self.keep_changed(since.max(oldest));
         }

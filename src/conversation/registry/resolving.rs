@@ -6,8 +6,6 @@ use bridge_protocol::{ConversationId, ConversationRef};
 use super::Registry;
 use super::filter::Filter;
 use crate::conversation::error::{Candidate, ConversationError};
-use crate::conversation::services::now;
-use crate::store::RecentCursor;
 
 /// How many candidates an ambiguous name is reported with.
 pub(super) const CANDIDATES_LIMIT: usize = 16;
@@ -54,11 +52,7 @@ impl Registry {
             cwd: Some(cwd.to_owned()),
             ..Filter::default()
         };
-        // What changed while the clock was ahead has a later time than what changed since.
-        let mut newest = self.find(&filter, Some(RecentCursor::before(now())), 1).await?;
-        if newest.is_empty() {
-            newest = self.find(&filter, None, 1).await?;
-        }
+        let newest = self.find(&filter, None, 1).await?;
         let newest = newest.first().map(|(_, id)| *id);
         newest.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation in the folder {cwd} yet"),

@@ -1,0 +1,161 @@
+//! Clocks that were wrong: what was changed while the clock was ahead is not newer than what was changed since, and nothing that
+//! is kept for some days is deleted because the clock is ahead now.
+
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
+
+use bridge_protocol::ConversationId;
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::keeping::{keep, once_kept};
+use crate::signs::Watched;
+use crate::support::App;
+
+/// Years by which a clock is wrong; a leap day stays one.
+const YEARS: u64 = 4;
+
+/// Writes the journal as a daemon would have whose clock was wrong, and has the next one read all of it.
+fn rewrite(home: &Home, change: impl Fn(&str) -> String) {
+    let journal = home.data().join("journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let rewritten = text.lines().map(|line| {
+        let Some((head, old)) = line.split_once("\"change\":") else {
+            return format!("{line}\n");
+        };
+        let change = change(old.strip_suffix('}').unwrap());
+        let sequence = serde_json::from_str::<Value>(line).unwrap()["seq"]
+            .as_u64()
+            .unwrap();
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&sequence.to_be_bytes());
+        sum.update(change.as_bytes());
+        let (before, _) = head.split_once("\"sum\":").unwrap();
+        format!(
+            "{before}\"sum\":\"{:08x}\",\"change\":{change}}}\n",
+            sum.finalize()
+        )
+    });
+    let rewritten: String = rewritten.collect();
+    fs::write(&journal, rewritten).unwrap();
+    fs::remove_dir_all(home.data().join("store")).unwrap();
+}
+
+/// The change as it was made so many years ago.
+fn years_ago(change: &str) -> String {
+    let now = jiff::Timestamp::now().to_string();
+    let year: u64 = now[..4].parse().unwrap();
+    change.replace(&format!("\"{year}-"), &format!("\"{}-", year - YEARS))
+}
+
+async fn listed(app: &App) -> Vec<ConversationId> {
+    let mut all = Vec::new();
+    let mut params = json!({"limit": 1});
+    loop {
+        let page = app.call("conversation/list", params.clone()).await.unwrap();
+        for conversation in page["conversations"].as_array().unwrap() {
+            all.push(serde_json::from_value(conversation["id"].clone()).unwrap());
+        }
+        match page.get("nextCursor") {
+            Some(cursor) => params["cursor"] = cursor.clone(),
+            None => return all,
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_and_the_newest_of_a_folder_are_in_the_order_of_changes() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let ahead = app.make(&home.project()).await;
+    let newest = app.make(&home.project()).await;
+    drop((app, daemon));
+    rewrite(&home, |change| {
+        const UPDATED: &str = "\"updatedAt\":\"";
+        match change
+            .find(UPDATED)
+            .filter(|_| change.contains(&ahead.to_string()))
+        {
+            Some(at) => {
+                let at = at + UPDATED.len();
+                format!("{}2999{}", &change[..at], &change[at + 4..])
+            }
+            None => change.to_owned(),
+        }
+    });
+
+    let (daemon, app) = home.opened().await;
+    assert!(app.get(ahead).await.updated_at > app.get(newest).await.updated_at);
+    assert_eq!(listed(&app).await, [newest, ahead]);
+    let here = json!({"name": ".", "cwd": home.project()});
+    let found = app.call("conversation/resolve", here.clone()).await.unwrap();
+    assert_eq!(found["conversation"]["id"], json!(newest));
+    let titled = json!({"conversationId": ahead, "title": "changed last"});
+    app.call("conversation/update", titled).await.unwrap();
+    assert_eq!(listed(&app).await, [ahead, newest]);
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(listed(&app).await, [ahead, newest]);
+    app.ask("conversation/delete", newest).await;
+    let found = app.call("conversation/resolve", here).await.unwrap();
+    assert_eq!(found["conversation"]["id"], json!(ahead), "there is no other");
+}
+
+/// Otherwise a call that is repeated would be carried out twice.
+#[tokio::test]
+async fn a_call_is_remembered_although_the_clock_is_ahead() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let prompt = |request: &str| json!({"conversationId": id, "prompt": request, "requestId": request});
+    let first = app.call("conversation/prompt", prompt("first")).await.unwrap();
+    drop((app, daemon));
+    rewrite(&home, years_ago);
+    let (_daemon, app) = home.opened().await;
+    app.call("conversation/prompt", prompt("second")).await.unwrap();
+    assert_eq!(
+        app.call("conversation/prompt", prompt("first")).await.unwrap(),
+        first
+    );
+    assert_eq!(app.remembered(id).await, ["first", "second"]);
+}
+
+/// It says when all transcripts were backed up.
+#[tokio::test]
+async fn backups_are_made_again_after_the_clock_was_ahead() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    app.begun(&home.project(), &["first"]).await;
+    once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
+    daemon.kill();
+    fs::write(home.data().join("kept/passed"), "32472144000000").unwrap();
+    let (_daemon, app) = home.opened().await;
+    once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
+}
+
+#[tokio::test]
+async fn backups_stay_although_the_clock_is_ahead() {
+    let home = Home::with_config("[keep]\ndays = 2\n");
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap();
+    let file = File::options()
+        .append(true)
+        .open(home.transcript(head.as_str()).unwrap())
+        .unwrap();
+    let years = Duration::from_secs(YEARS * 365 * 24 * 60 * 60);
+    file.set_modified(SystemTime::now() - years).unwrap();
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    drop((app, daemon));
+    rewrite(&home, years_ago);
+    let passed = home.data().join("kept/passed");
+    if passed.exists() {
+        fs::remove_file(&passed).unwrap();
+    }
+    let (_daemon, app) = home.opened().await;
+    Watched::below(&home.data().join("kept"))
+        .wait_for("pass over all backups", || passed.exists().then_some(()));
+    let total = keep(&app, json!({})).await.unwrap().total.unwrap();
+    assert_eq!(total.sessions, 1);
+}
