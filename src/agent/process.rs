@@ -396,7 +396,7 @@ impl ChildProcess {
         match tokio::task::spawn_blocking(move || Family::of(&record)).await {
             Ok(family) => self.family = family,
             Err(error) => {
-                tracing::error!(%error, pid = self.record.pid, "cannot note the descendants of an agent")
+                tracing::error!(%error, pid = self.record.pid, "cannot note the descendants of an agent");
             }
         }
     }

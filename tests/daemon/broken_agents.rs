@@ -149,3 +149,25 @@ done"#;
         assert!(starts.lines().count() <= 8 * calls, "{starts}");
     }
 }
+
+/// It says nothing of how the turn ended.
+#[tokio::test]
+async fn a_prompt_that_is_answered_with_nothing_has_not_ended_well() {
+    let home = Home::new();
+    home.configure(&format!(
+        "default_agent = \"mute\"\n[agents.mute]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\n\
+         args = [\"-c\", '\"$0\" loopback-agent --data \"$1\" | sed -u \"s/\\\"result\\\":{{\\\"stopReason.*/\\\"result\\\":null}}/\"', '{}', '{}']\n",
+        env!("CARGO_BIN_EXE_sessiond"),
+        home.data().display()
+    ));
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut raw = daemon.raw().await;
+    let prompt = json!({"conversationId": id, "prompt": "one"});
+    let answer = raw.ask("conversation/prompt", prompt).await;
+    assert_ne!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    assert!(
+        answer["error"].is_object() || answer["result"]["failure"].is_object(),
+        "{answer}"
+    );
+}

@@ -2,7 +2,7 @@
 //! is kept for some days is deleted because the clock is ahead now.
 
 use std::fs::{self, File};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bridge_protocol::ConversationId;
 use serde_json::{Value, json};
@@ -41,11 +41,16 @@ fn rewrite(home: &Home, change: impl Fn(&str) -> String) {
     fs::remove_dir_all(home.data().join("store")).unwrap();
 }
 
-/// The change as it was made so many years ago.
-fn years_ago(change: &str) -> String {
-    let now = jiff::Timestamp::now().to_string();
-    let year: u64 = now[..4].parse().unwrap();
-    change.replace(&format!("\"{year}-"), &format!("\"{}-", year - YEARS))
+/// The changes as they were made so many years ago.
+fn years_ago(home: &Home) {
+    const CREATED: &str = "\"createdAt\":\"";
+    let journal = fs::read_to_string(home.data().join("journal.jsonl")).unwrap();
+    let (_, created) = journal.split_once(CREATED).unwrap();
+    let year: u64 = created[..4].parse().unwrap();
+    let earlier = year - YEARS;
+    rewrite(home, |change| {
+        change.replace(&format!("\"{year}-"), &format!("\"{earlier}-"))
+    });
 }
 
 async fn listed(app: &App) -> Vec<ConversationId> {
@@ -110,7 +115,7 @@ async fn a_call_is_remembered_although_the_clock_is_ahead() {
     let prompt = |request: &str| json!({"conversationId": id, "prompt": request, "requestId": request});
     let first = app.call("conversation/prompt", prompt("first")).await.unwrap();
     drop((app, daemon));
-    rewrite(&home, years_ago);
+    years_ago(&home);
     let (_daemon, app) = home.opened().await;
     app.call("conversation/prompt", prompt("second")).await.unwrap();
     assert_eq!(
@@ -145,10 +150,11 @@ async fn backups_stay_although_the_clock_is_ahead() {
         .open(home.transcript(head.as_str()).unwrap())
         .unwrap();
     let years = Duration::from_secs(YEARS * 365 * 24 * 60 * 60);
-    file.set_modified(SystemTime::now() - years).unwrap();
+    let written = file.metadata().unwrap().modified().unwrap();
+    file.set_modified(written - years).unwrap();
     keep(&app, json!({"conversationId": id})).await.unwrap();
     drop((app, daemon));
-    rewrite(&home, years_ago);
+    years_ago(&home);
     let passed = home.data().join("kept/passed");
     if passed.exists() {
         fs::remove_file(&passed).unwrap();

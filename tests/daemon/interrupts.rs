@@ -321,3 +321,29 @@ async fn everything_is_refused_where_that_was_said() {
     assert!(!was_written(&home));
     assert_eq!(app.get(id).await.interrupts, []);
 }
+
+/// Whoever comes second is told who was first, also when both answers are on their way at once.
+#[tokio::test]
+async fn of_answers_at_the_same_time_the_second_is_told_of_the_first() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let (id, interrupt, mut raw, request) = asking(&daemon, &app).await;
+    let mut clients = Vec::new();
+    for option in ["allow_once", "reject_once", "allow_once"] {
+        let mut client = daemon.raw().await;
+        let call = client
+            .send("conversation/respond", answer(id, &interrupt, selected(option)))
+            .await;
+        clients.push((client, call));
+    }
+    let mut done = 0;
+    for (client, call) in &mut clients {
+        let answer = client.answer(*call).await;
+        match answer.get("result") {
+            Some(_) => done += 1,
+            None => assert_eq!(answer["error"]["data"]["kind"], "interruptResolved", "{answer}"),
+        }
+    }
+    assert_eq!(done, 1);
+    assert!(raw.answer(request).await["result"].is_object());
+}
