@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::conversation::{RemainingReason, RemainingTranscript};
+use bridge_protocol::conversation::{ConversationAnswer, RemainingReason, RemainingTranscript};
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::raw::RawJson;
 
@@ -173,7 +173,7 @@ fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreErr
     let Some(record) = &change.conversation else {
         return Ok(());
     };
-    let (own, id) = (record.id, record.id.to_string());
+    let own = record.id;
     let is_new = |old: &RequestRecord| change.requests.iter().all(|new| new.request_id != old.request_id);
     let removed = store.requests(Some(own))?.into_iter().filter(is_new);
     change.requests_removed = removed.map(|old| (Some(own), old.request_id)).collect();
@@ -181,8 +181,11 @@ fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreErr
     if let Some(parent) = &record.parent {
         elsewhere.extend(store.requests(Some(parent.conversation_id))?);
     }
-    let names_it = |result: &RawJson| result.get().contains(&id);
-    elsewhere.retain(|request| request.result.as_ref().is_some_and(names_it));
+    let made_it = |result: &RawJson| {
+        let made = result.read::<ConversationAnswer>();
+        made.is_ok_and(|made| made.conversation.id == own)
+    };
+    elsewhere.retain(|request| request.result.as_ref().is_some_and(made_it));
     change
         .requests
         .extend(elsewhere.into_iter().map(|request| RequestRecord {

@@ -85,6 +85,8 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     let id = conversed(&home, &app).await;
     let fork = json!({"conversationId": other, "requestId": "fork", "title": "a secrettitle"});
     let forked = app.call("conversation/fork", fork.clone()).await.unwrap();
+    let namesake = json!({"cwd": home.project(), "title": format!("after {id}"), "requestId": "namesake"});
+    let named = app.call("conversation/new", namesake.clone()).await.unwrap();
     // A question, and a prompt that waits behind it; the daemon is killed with both.
     let mut raw = daemon.raw().await;
     raw.run(id, "[[ask secretquestion?]]").await;
@@ -123,9 +125,12 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     ] {
         refused(app.call(method, call).await, ErrorKind::NotFound);
     }
+    // One that only names it was made by another call.
+    let again = app.call("conversation/new", namesake).await.unwrap();
+    assert_eq!(again["conversation"]["id"], named["conversation"]["id"]);
     assert_eq!(app.remembered(other).await, ["stays"]);
     let count = app.call("conversation/list", json!({})).await.unwrap();
-    assert_eq!(count["conversations"].as_array().unwrap().len(), 1);
+    assert_eq!(count["conversations"].as_array().unwrap().len(), 2);
     drop((daemon, app));
     let (_daemon, app) = home.opened().await;
     assert_eq!(telling(&home), []);

@@ -1,5 +1,8 @@
 //! Stopping, and being killed: what runs is ended, what waits is answered, nothing stays behind.
 
+use std::fs;
+use std::process::{Command, Stdio};
+
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use rustix::process::Signal;
@@ -148,6 +151,36 @@ async fn a_helper_without_environment_in_a_session_of_its_own_ends_with_the_daem
         assert!(daemon.ended().await.success());
         assert_eq!(helpers(), [] as [u32; 0], "{:?}", home.processes());
     }
+}
+
+/// A shell that was replaced by the daemon may have left children, which are no agents'.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_process_that_was_there_before_the_daemon_survives_its_stop() {
+    let home = Home::new();
+    let mut command = Command::new("/bin/sh");
+    let script = "/usr/bin/env -i /bin/sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! > \"$HOME/before\"; exec \"$0\" \"$@\"";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_sessiond")]);
+    let of_daemon = home.command();
+    command.env_clear().envs(
+        of_daemon
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    command.current_dir(home.path()).stdout(Stdio::null());
+    let daemon = home.start_command(command, &[]);
+    let app = daemon.app().await;
+    app.begun(&home.project(), &["first"]).await;
+    let before: u32 = fs::read_to_string(home.path().join("before"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    app.call("daemon/shutdown", json!({})).await.unwrap();
+    assert!(daemon.ended().await.success());
+    let is_alive = fs::exists(format!("/proc/{before}")).unwrap();
+    kill_now(before);
+    assert!(is_alive);
 }
 
 /// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
+use super::orphans;
 use super::table::{self, Key, Process};
 use super::{Ended, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
@@ -51,7 +52,7 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
 
 /// Reads the processes, and which of them are orphans, if those are wanted: children that this process has not started.
 fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
-    if !target.includes_orphans {
+    if !target.includes_orphans || !orphans::are_adopted() {
         return (table::scan(target), HashSet::new());
     }
     // A process that is being started would be taken for one.

@@ -4,15 +4,25 @@
 //! sends no signals. Descent shows whose they are even if they have cleared their environment.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::table;
 
+/// Whether the orphans among the children of this process are of agents.
+static ARE_ADOPTED: AtomicBool = AtomicBool::new(false);
+
 /// See [`super::adopt_orphans`].
 pub(super) fn adopt() -> io::Result<()> {
+    // The first process of a container gets the orphans of all others, and a program that was replaced by this one may have left
+    // children: those are not the agents'.
+    if getpid().is_init() || table::has_children() {
+        return Ok(());
+    }
     set_child_subreaper(Some(getpid()))?;
+    ARE_ADOPTED.store(true, Ordering::Relaxed);
     let mut ended = signal(SignalKind::child())?;
     tokio::spawn(async move {
         while ended.recv().await.is_some() {
@@ -24,10 +34,16 @@ pub(super) fn adopt() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether this process has adopted orphans.
+pub(super) fn are_adopted() -> bool {
+    ARE_ADOPTED.load(Ordering::Relaxed)
+}
+
 /// Takes note of the ends of all orphans that have ended.
 fn wait_for_ended() {
-    let started = super::started();
     let ended = table::ended_children();
+    // After the search, which takes a while: a process that was being started meanwhile is in the set now.
+    let started = super::started();
     let pids = ended.into_iter().filter(|pid| !started.contains(pid));
     for pid in pids.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
         if let Err(error) = waitpid(Some(pid), WaitOptions::NOHANG) {

@@ -100,17 +100,28 @@ pub(super) fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// Whether this process has children.
+pub(super) fn has_children() -> bool {
+    children().next().is_some()
+}
+
 /// Returns the children of this process that have ended and that nothing has waited for.
 pub(super) fn ended_children() -> Vec<u32> {
+    children()
+        .filter(|(_, is_gone)| *is_gone)
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+/// The children of this process, and whether each has ended.
+fn children() -> impl Iterator<Item = (u32, bool)> {
     let own_pid = std::process::id();
-    let is_ended = |pid: &u32| read_stat(*pid).is_some_and(|stat| stat.is_gone && stat.parent == own_pid);
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(is_ended).collect()
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(move |pid| {
+        let stat = read_stat(pid).filter(|stat| stat.parent == own_pid)?;
+        Some((pid, stat.is_gone))
+    })
 }
 
 /// Reads all living processes of this user except this one, and looks for the marks of `target`.
