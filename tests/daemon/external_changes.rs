@@ -12,7 +12,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::error_words;
@@ -586,4 +586,40 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one"]);
     assert_eq!(app.chain(id).await.len(), 1);
+}
+
+/// A limit of the process says nothing of the transcript: neither is damaged, and both calls succeed when files can be opened.
+#[tokio::test]
+async fn what_cannot_be_opened_for_want_of_descriptors_is_not_called_damaged() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    drop((app, daemon));
+    let (daemon, app) = home.opened().await;
+    // The connection is accepted.
+    app.get(id).await;
+    let limit_open = |most: Option<u64>| {
+        let limit = Rlimit {
+            current: most,
+            maximum: getrlimit(Resource::Nofile).maximum,
+        };
+        let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+        prlimit(pid, Resource::Nofile, limit).unwrap()
+    };
+    let before = limit_open(Some(3));
+    let named = json!({"conversationId": id});
+    let error = app.call("transcript/check", named.clone()).await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.retryable),
+        (ErrorKind::StoreFailed, true),
+        "{error:?}"
+    );
+    let folder = home.data().join("loopback/projects");
+    assert!(error.message.contains(folder.to_str().unwrap()), "{error:?}");
+    let told = app.call("conversation/checkpoints", named.clone()).await.unwrap();
+    assert_eq!(told["gaps"][0]["kind"], "unreadable", "{told}");
+    limit_open(before.current);
+    app.call("transcript/check", named).await.unwrap();
+    assert_eq!(app.checkpoints(id).await.len(), 1);
+    assert_eq!(app.remembered(id).await, ["one"]);
 }

@@ -154,3 +154,44 @@ async fn a_history_comes_back_where_the_conversation_is_now() {
     assert_eq!(undone["conversation"]["cwd"], json!(new));
     assert_eq!(app.remembered(id).await[..1], ["one"]);
 }
+
+/// Calls that are sent without waiting are carried out in order: an undo takes back the reset before it and not the move before
+/// that, and each one that is answered was done.
+#[tokio::test]
+async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
+    for undos in [1, 2] {
+        let home = Home::new();
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["one"]).await;
+        let there = home.folder_named("there");
+        let moved = json!({"conversationId": id, "cwd": there});
+        app.call("conversation/move", moved).await.unwrap();
+        let mut raw = daemon.raw().await;
+        let named = json!({"conversationId": id});
+        let mut calls = vec![raw.send("conversation/reset", named.clone()).await];
+        for _ in 0..undos {
+            calls.push(raw.send("conversation/undo", named.clone()).await);
+        }
+        let mut done = 0;
+        while !calls.is_empty() {
+            let answer = raw.next().await;
+            let Some(number) = answer["id"].as_u64() else {
+                continue;
+            };
+            calls.retain(|call| *call != number);
+            match answer.get("result") {
+                Some(_) => done += 1,
+                // Another one is under way.
+                None => assert_eq!(answer["error"]["code"], 1003, "{answer}"),
+            }
+        }
+        let cwd = app.get(id).await.cwd;
+        let expected = [None, None, Some(&there), Some(&home.project())][done].cloned();
+        if let Some(expected) = expected {
+            assert_eq!(cwd, expected, "{undos}: {done} were done");
+            assert_eq!(app.remembered(id).await, ["one"]);
+        } else {
+            assert_eq!((done, cwd), (1, there), "{undos}");
+        }
+    }
+}
