@@ -12,8 +12,6 @@ use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
 
-const ASK: &str = "session/request_permission";
-
 /// Two editors that have the same session open, and what is only the first one's.
 fn shared(home: &Home) -> (Editor, Editor, String) {
     let (mut one, mut other) = (Editor::start(home), Editor::start(home));
@@ -37,10 +35,6 @@ impl Pipe {
     }
 }
 
-fn cancel(editor: &mut Editor, session: &str) {
-    editor.notify("session/cancel", json!({"sessionId": session}));
-}
-
 #[test]
 fn equal_prompts_of_two_clients_are_told_apart() {
     const SAME: &str = "[[say same]] [[hang]]";
@@ -49,7 +43,7 @@ fn equal_prompts_of_two_clients_are_told_apart() {
     let (mut one, mut other, session) = shared(&home);
     for ending in ["session/cancel", "session/close"] {
         let first = one.begin_prompt(&session, "[[ask may I]]");
-        let asked = one.until_asked(ASK);
+        let asked = one.until_permission_asked();
         let of_other = other.begin_prompt(&session, SAME);
         // It is in the queue when what was sent behind it is answered.
         other.prompt(&session, "/history").result();
@@ -59,7 +53,7 @@ fn equal_prompts_of_two_clients_are_told_apart() {
         one.finish(first).result();
         one.until_said(SAME);
         one.until_said("same");
-        cancel(&mut other, &session);
+        other.cancel(&session);
         assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
         let messages = one.until(|message| message["params"]["update"]["content"]["text"] == "same");
         let echoed = messages
@@ -67,7 +61,7 @@ fn equal_prompts_of_two_clients_are_told_apart() {
             .any(|message| message["params"]["update"]["content"]["text"] == SAME);
         assert!(!echoed, "its own prompt is not shown to it: {messages:?}");
         match ending {
-            "session/cancel" => cancel(&mut one, &session),
+            "session/cancel" => one.cancel(&session),
             _ => drop(one.begin(ending, json!({"sessionId": session}))),
         }
         assert_eq!(one.finish(own).result()["stopReason"], "cancelled", "{ending}");
@@ -78,10 +72,9 @@ fn equal_prompts_of_two_clients_are_told_apart() {
 fn of_two_prompts_only_the_cancelled_one_ends() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let first = editor.begin_prompt(&session, "[[ask may I]] [[say one]]");
-    let asked = editor.until_asked(ASK);
+    let asked = editor.until_permission_asked();
     let second = editor.begin_prompt(&session, "two");
     let third = editor.begin_prompt(&session, "/history");
     editor.finish(third).result();
@@ -100,13 +93,12 @@ fn a_cancel_ends_all_prompts_of_the_editor_and_none_that_waits_for_another_clien
     let home = Home::new();
     let _daemon = home.start();
     let (mut one, mut other, session) = shared(&home);
-    let first = one.begin_prompt(&session, "[[say begun]] [[hang]]");
-    one.until_said("begun");
+    let first = one.begin_endless(&session);
     let of_other = other.begin_prompt(&session, "other");
     other.prompt(&session, "/history").result();
     let last = one.begin_prompt(&session, "last");
     one.prompt(&session, "/history").result();
-    cancel(&mut one, &session);
+    one.cancel(&session);
     let mut stopped = Vec::new();
     one.until(|message| {
         let is_one = message["id"] == first || message["id"] == last;
@@ -126,14 +118,14 @@ fn a_cancel_ends_the_turn_that_the_editor_sees() {
     let (mut one, mut other, session) = shared(&home);
     let of_other = other.begin_prompt(&session, "[[say begun]] [[hang]]");
     one.until_said("begun");
-    cancel(&mut one, &session);
+    one.cancel(&session);
     assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
     // Also where the turn ran before the editor opened the session.
     let of_other = other.begin_prompt(&session, "[[say again]] [[hang]]");
     other.until_said("again");
     let mut late = Editor::start(&home);
     late.on("session/resume", &session, &home).result();
-    cancel(&mut late, &session);
+    late.cancel(&session);
     assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
 }
 
@@ -152,7 +144,7 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     );
     let prompt = one.begin_prompt(&session, &script);
     one.until_said("begun");
-    cancel(&mut one, &session);
+    one.cancel(&session);
     assert_eq!(one.finish(prompt).result()["stopReason"], "cancelled");
     pipe.open();
     other.until_said("late");
@@ -179,7 +171,7 @@ fn what_is_held_back_is_bounded_for_all_sessions_of_an_editor() {
         }
         let prompt = editor.begin_prompt(&session, &script);
         editor.until_said("begun");
-        cancel(&mut editor, &session);
+        editor.cancel(&session);
         assert_eq!(editor.finish(prompt).result()["stopReason"], "cancelled");
         pipe.open();
     }
@@ -199,14 +191,13 @@ fn what_was_held_back_is_not_sent_again_after_a_load() {
     );
     let _recorder = Recorder::filtered(&home, &filter);
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let prompt = editor.begin_prompt(&session, "[[say late]] [[say begun]] [[hang]]");
     editor.until_said("begun");
     // It sees that the chunk has come.
     let mut other = Editor::start(&home);
     other.on("session/resume", &session, &home).result();
-    cancel(&mut editor, &session);
+    editor.cancel(&session);
     assert_eq!(editor.finish(prompt).result()["stopReason"], "cancelled");
     pipe.open();
     other.until_said("late");
@@ -221,8 +212,7 @@ fn what_was_held_back_is_not_sent_again_after_a_load() {
 fn a_session_is_deleted_whose_request_was_cancelled() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let sessions = |editor: &mut Editor| -> Vec<Value> {
         let listed = editor.call("session/list", json!({}));
@@ -235,8 +225,7 @@ fn a_session_is_deleted_whose_request_was_cancelled() {
     ] {
         gate.hold(held);
         let mut other = Editor::start(&home);
-        let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
-        let request = other.begin(method, params);
+        let request = other.begin_on(method, &session, &home);
         gate.wait_until_held();
         if leaves {
             other.kill();

@@ -3,7 +3,7 @@
 use bridge_protocol::turn::CONTINUE_PROMPT;
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor, eventually, sessionctl};
+use super::editor::{Answered, Editor, eventually, run, sessionctl};
 use crate::gate::Gate;
 use crate::home::Home;
 
@@ -11,17 +11,7 @@ const OURS: [&str; 6] = ["rewind", "edit", "fork", "undo", "continue", "history"
 
 fn said(answered: &Answered) -> String {
     assert_eq!(answered.result()["stopReason"], "end_turn");
-    answered.texts("agent_message_chunk").concat()
-}
-
-/// The prompts of the history that the agent runs on.
-fn recalled(editor: &mut Editor, session: &str) -> Vec<String> {
-    let told = said(&editor.prompt(session, "[[recall]]"));
-    let turns: Vec<Value> = serde_json::from_str(&told).unwrap();
-    turns
-        .iter()
-        .map(|turn| turn["user"].as_str().unwrap().to_owned())
-        .collect()
+    answered.said()
 }
 
 #[test]
@@ -56,8 +46,7 @@ fn the_commands_are_announced_behind_the_agents_own() {
 fn a_thread_goes_back_and_comes_back_under_its_id() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "two", "three"] {
         editor.prompt(&session, text).result();
     }
@@ -65,17 +54,13 @@ fn a_thread_goes_back_and_comes_back_under_its_id() {
         assert_eq!(said(&editor.prompt(&session, list)), "1. one\n2. two\n3. three");
     }
     assert!(said(&editor.prompt(&session, "/rewind 1")).starts_with("Went back to after turn 1."));
-    assert_eq!(
-        recalled(&mut editor, &session),
-        ["one"],
-        "no command reached the agent"
-    );
+    assert_eq!(editor.recalled(&session), ["one"], "no command reached the agent");
     let undone = said(&editor.prompt(&session, "/undo"));
     assert!(
         undone.starts_with("Undone.") && !undone.contains("fork"),
         "{undone}"
     );
-    assert_eq!(recalled(&mut editor, &session), ["one", "two", "three"]);
+    assert_eq!(editor.recalled(&session), ["one", "two", "three"]);
     for (refused, why) in [
         ("/rewind x", "not the number of a turn"),
         ("/rewind 9", "9"),
@@ -90,15 +75,14 @@ fn a_thread_goes_back_and_comes_back_under_its_id() {
 fn an_earlier_prompt_is_replaced() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "two", "three"] {
         editor.prompt(&session, text).result();
     }
     let edited = editor.prompt(&session, "/edit 2 another");
     assert_eq!(said(&edited), "echo: another");
     assert_eq!(edited.texts("user_message_chunk"), [] as [&str; 0]);
-    assert_eq!(recalled(&mut editor, &session), ["one", "another"]);
+    assert_eq!(editor.recalled(&session), ["one", "another"]);
 }
 
 /// Its place is looked up first, on another thread; a cancellation and a prompt that come meanwhile do not pass it.
@@ -106,11 +90,10 @@ fn an_earlier_prompt_is_replaced() {
 fn an_edit_is_cancelled_before_its_turn_begins() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
     // It waits until the branch of the cancelled one is given up.
     let edit = editor.begin_prompt(&session, "/edit 1 two");
@@ -123,15 +106,14 @@ fn an_edit_is_cancelled_before_its_turn_begins() {
 fn an_edit_waits_until_a_cancelled_one_is_given_up() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "two"] {
         editor.prompt(&session, text).result();
     }
     gate.hold("session/resume");
     let cancelled = editor.begin_prompt(&session, "/edit 2 three");
     gate.wait_until_held();
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     assert_eq!(editor.finish(cancelled).result()["stopReason"], "cancelled");
     let edit = editor.begin_prompt(&session, "/edit 2 four");
     editor.prompt(&session, "/history").result();
@@ -143,8 +125,7 @@ fn an_edit_waits_until_a_cancelled_one_is_given_up() {
 fn a_fork_is_in_the_list_of_sessions() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "two"] {
         editor.prompt(&session, text).result();
     }
@@ -160,16 +141,15 @@ fn a_fork_is_in_the_list_of_sessions() {
         .find(|id| words.contains(**id))
         .unwrap_or_else(|| panic!("{words}: {ids:?}"));
     editor.on("session/resume", branch, &home).result();
-    assert_eq!(recalled(&mut editor, branch), ["one"]);
-    assert_eq!(recalled(&mut editor, &session), ["one", "two"]);
+    assert_eq!(editor.recalled(branch), ["one"]);
+    assert_eq!(editor.recalled(&session), ["one", "two"]);
 }
 
 #[test]
 fn a_limit_is_waited_for_on_request() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let nothing = said(&editor.prompt(&session, "/continue"));
     assert!(nothing.contains("no turn was interrupted"), "{nothing}");
     editor.prompt(&session, "[[limit 3600]]").result();
@@ -184,17 +164,15 @@ fn a_limit_is_waited_for_on_request() {
 fn a_command_is_refused_in_words_while_a_turn_runs() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
-    let running = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let running = editor.begin_endless(&session);
     let words = said(&editor.prompt(&session, "/rewind 1"));
     assert!(
         words.contains("turn is running") && !words.contains("fork"),
         "{words}"
     );
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     assert_eq!(editor.finish(running).result()["stopReason"], "cancelled");
 }
 
@@ -231,7 +209,7 @@ fn a_turn_to_go_back_to_is_chosen_in_a_form() {
         let told = said(&editor.finish(rewind));
         assert!(told.contains(words), "{told}");
     }
-    assert_eq!(recalled(&mut editor, &session), ["one"]);
+    assert_eq!(editor.recalled(&session), ["one"]);
 }
 
 #[test]
@@ -261,8 +239,7 @@ fn a_form_does_not_hold_up_its_session_and_is_withdrawn_by_a_cancel() {
 fn the_commands_can_be_turned_off() {
     let home = Home::with_config("[editors]\ncommands = false\n");
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     assert_eq!(said(&editor.prompt(&session, "/history")), "echo: /history");
     let limited = editor.prompt(&session, "[[limit 3600]]");
     let updates = limited.updates().into_iter();
@@ -275,8 +252,7 @@ fn the_commands_can_be_turned_off() {
 fn a_change_of_the_history_by_another_client_is_told() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "two", "three"] {
         editor.prompt(&session, text).result();
     }
@@ -306,8 +282,7 @@ fn a_change_of_the_history_by_another_client_is_told() {
         }
     }
     // Another session of the same editor is not concerned by a fork.
-    let done = sessionctl(&home, &["fork", &session]).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
+    run(&home, &["fork", &session]);
     assert_eq!(said(&editor.prompt(&session, "four")), "echo: four");
 }
 
@@ -321,10 +296,8 @@ fn has_queue(home: &Home, session: &str) -> bool {
 fn a_continuation_is_answered_at_the_end_of_its_turn() {
     let home = Home::new();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
-    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_endless(&session);
     editor.begin_prompt(&session, "[[say released]] [[hang]]");
     eventually(|| has_queue(&home, &session));
     daemon.kill();
@@ -337,7 +310,7 @@ fn a_continuation_is_answered_at_the_end_of_its_turn() {
     assert_eq!(said(&continued), format!("echo: {CONTINUE_PROMPT}"));
     assert_eq!(continued.texts("user_message_chunk"), [] as [&str; 0]);
     editor.until_said("released");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     assert_eq!(said(&editor.prompt(&session, "one")), "echo: one");
 }
 
@@ -345,11 +318,9 @@ fn a_continuation_is_answered_at_the_end_of_its_turn() {
 fn a_continuation_can_be_cancelled() {
     let home = Home::new();
     let mut daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for cancel in ["session/cancel", "$/cancel_request", "session/close"] {
-        editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-        editor.until_said("begun");
+        editor.begin_endless(&session);
         editor.begin_prompt(&session, "[[say released]] [[hang]]");
         eventually(|| has_queue(&home, &session));
         daemon.kill();
@@ -374,17 +345,15 @@ fn a_continuation_can_be_cancelled() {
 fn a_continuation_is_called_off_before_it_is_sent() {
     let (home, gate) = Gate::home();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
-    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_endless(&session);
     daemon.kill();
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
     gate.hold("session/resume");
     let continued = editor.begin_prompt(&session, "/continue");
     gate.wait_until_held();
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     let cancelled = editor.finish(continued);
     assert_eq!(cancelled.result()["stopReason"], "cancelled");
     gate.open();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -51,6 +51,11 @@ impl Answered {
         result.unwrap_or_else(|| panic!("{:#}", self.answer))
     }
 
+    /// The id of the session that it made or opened.
+    pub(super) fn session_id(&self) -> String {
+        self.result()["sessionId"].as_str().unwrap().to_owned()
+    }
+
     /// The code of the error of a request that failed.
     pub(super) fn code(&self) -> i64 {
         let code = self.answer["error"]["code"].as_i64();
@@ -82,6 +87,11 @@ impl Answered {
             .filter_map(|chunk| chunk["content"]["text"].as_str())
             .collect()
     }
+
+    /// What the agent said before the answer.
+    pub(super) fn said(&self) -> String {
+        self.texts("agent_message_chunk").concat()
+    }
 }
 
 impl Editor {
@@ -92,10 +102,23 @@ impl Editor {
 
     /// The same, of an editor that can do this.
     pub(super) fn with(home: &Home, capabilities: Value) -> Self {
-        let mut editor = Self::spawn(&mut command(home, &[]));
-        let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
-        editor.call("initialize", params).result();
-        editor
+        let params = json!({"clientCapabilities": capabilities});
+        Self::initialized(&mut command(home, &[]), params).0
+    }
+
+    /// The same, and a new session.
+    pub(super) fn in_session(home: &Home) -> (Self, String) {
+        let mut editor = Self::start(home);
+        let session = editor.new_session(home);
+        (editor, session)
+    }
+
+    /// Starts this command and initializes it with these parameters; also what the agent answers about itself.
+    pub(super) fn initialized(command: &mut Command, mut params: Value) -> (Self, Value) {
+        let mut editor = Self::spawn(command);
+        params["protocolVersion"] = json!(1);
+        let about = editor.call("initialize", params).result().clone();
+        (editor, about)
     }
 
     /// Starts this command and sends nothing.
@@ -191,6 +214,11 @@ impl Editor {
         self.until(|message| message["method"] == method).pop().unwrap()
     }
 
+    /// Waits until the agent asks for permission, and gives the question.
+    pub(super) fn until_permission_asked(&mut self) -> Value {
+        self.until_asked("session/request_permission")
+    }
+
     /// Waits for the answer to a request.
     pub(super) fn finish(&mut self, id: u64) -> Answered {
         let mut before = self.until(|message| message["id"] == id && message.get("method").is_none());
@@ -227,16 +255,15 @@ impl Editor {
 
     /// A new session in the home's project: its id.
     pub(super) fn new_session(&mut self, home: &Home) -> String {
-        let made = self.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
-        made.result()["sessionId"].as_str().unwrap().to_owned()
+        let params = json!({"cwd": home.project(), "mcpServers": []});
+        self.call("session/new", params).session_id()
     }
 
     /// A new session of this agent: its id.
     pub(super) fn new_session_of(&mut self, agent: &str, home: &Home) -> String {
         let meta = json!({"sessiond": {"agent": agent}});
         let params = json!({"cwd": home.project(), "mcpServers": [], "_meta": meta});
-        let made = self.call("session/new", params);
-        made.result()["sessionId"].as_str().unwrap().to_owned()
+        self.call("session/new", params).session_id()
     }
 
     pub(super) fn begin_prompt(&mut self, session: &str, text: &str) -> u64 {
@@ -249,10 +276,53 @@ impl Editor {
         self.finish(id)
     }
 
-    /// A call that opens a session or is about one.
-    pub(super) fn on(&mut self, method: &str, session: &str, home: &Home) -> Answered {
+    /// Begins a turn that runs until it is cancelled.
+    pub(super) fn begin_endless(&mut self, session: &str) -> u64 {
+        let id = self.begin_prompt(session, "[[say begun]] [[hang]]");
+        self.until_said("begun");
+        id
+    }
+
+    /// Sends a request that opens a session or is about one.
+    pub(super) fn begin_on(&mut self, method: &str, session: &str, home: &Home) -> u64 {
         let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
-        self.call(method, params)
+        self.begin(method, params)
+    }
+
+    /// The same, and its answer.
+    pub(super) fn on(&mut self, method: &str, session: &str, home: &Home) -> Answered {
+        let id = self.begin_on(method, session, home);
+        self.finish(id)
+    }
+
+    /// Sets the mode `plan` and the model `loop-2`, without waiting for the answers.
+    pub(super) fn begin_settings(&mut self, session: &str) -> [u64; 2] {
+        let mode = json!({"sessionId": session, "modeId": "plan"});
+        let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
+        [
+            self.begin("session/set_mode", mode),
+            self.begin("session/set_config_option", option),
+        ]
+    }
+
+    /// The prompts of the history that the agent runs on.
+    pub(super) fn recalled(&mut self, session: &str) -> Vec<String> {
+        let told = self.prompt(session, "[[recall]]").said();
+        let turns: Vec<Value> = serde_json::from_str(&told).unwrap();
+        let prompts = turns.iter().map(|turn| turn["user"].as_str().unwrap().to_owned());
+        prompts.collect()
+    }
+
+    pub(super) fn cancel(&mut self, session: &str) {
+        self.notify("session/cancel", json!({"sessionId": session}));
+    }
+
+    pub(super) fn close(&mut self, session: &str) -> Answered {
+        self.call("session/close", json!({"sessionId": session}))
+    }
+
+    pub(super) fn delete(&mut self, session: &str) -> Answered {
+        self.call("session/delete", json!({"sessionId": session}))
     }
 
     /// Ends the input; gives how the process ended and what it wrote to standard error.
@@ -339,4 +409,18 @@ pub(super) fn sessionctl(home: &Home, arguments: &[&str]) -> Command {
         .env("SESSIOND_HOME", home.path())
         .current_dir("/");
     command
+}
+
+/// Runs `sessionctl`, which has to succeed.
+pub(super) fn run(home: &Home, arguments: &[&str]) -> Output {
+    let output = sessionctl(home, arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    output
+}
+
+/// The conversation of a session.
+pub(super) fn show(home: &Home, session: &str) -> Value {
+    let output = run(home, &["show", "--json", session]);
+    let mut shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    shown["conversation"].take()
 }

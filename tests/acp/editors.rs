@@ -8,7 +8,6 @@ use super::Home;
 use super::editor::{Answered, Editor, command};
 
 const COMMANDS: &str = "available_commands_update";
-const ASK: &str = "session/request_permission";
 
 /// Starts the agent as an editor does that has this name and these capabilities; also what the agent answers about itself.
 fn start(mut command: Command, name: &str, capabilities: Value) -> (Editor, Value) {
@@ -35,7 +34,7 @@ fn new_session(editor: &mut Editor, home: &Home) -> String {
 
 fn ended_well(answered: &Answered, said: &str) {
     assert_eq!(answered.result()["stopReason"], "end_turn");
-    assert_eq!(answered.texts("agent_message_chunk").concat(), said);
+    assert_eq!(answered.said(), said);
 }
 
 /// Whether a value has a null anywhere.
@@ -59,12 +58,7 @@ fn zed() {
     });
     // Mode and options at once, before any of the answers; each answer to an option is taken as the whole list.
     let set_defaults = |editor: &mut Editor, session: &str| {
-        let mode = editor.begin(
-            "session/set_mode",
-            json!({"sessionId": session, "modeId": "plan"}),
-        );
-        let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
-        let option = editor.begin("session/set_config_option", option);
+        let [mode, option] = editor.begin_settings(session);
         editor.finish(mode).result();
         let options = editor.finish(option);
         assert_eq!(options.result()["configOptions"][0]["currentValue"], "loop-2");
@@ -76,8 +70,7 @@ fn zed() {
     editor.prompt(&session, "one").result();
     let announced = editor.received.iter().rfind(|line| line.contains(COMMANDS));
     assert!(announced.unwrap().contains("rewind"));
-    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    editor.begin_endless(&session);
     editor.kill();
 
     let (mut editor, _) = start(command(&home, &[]), "zed", capabilities);
@@ -93,15 +86,11 @@ fn zed() {
         loaded.texts("user_message_chunk"),
         ["one", "[[say begun]] [[hang]]"]
     );
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     set_defaults(&mut editor, &session);
     ended_well(&editor.prompt(&session, "two"), "echo: two");
-    editor
-        .call("session/close", json!({"sessionId": session}))
-        .result();
-    editor
-        .call("session/delete", json!({"sessionId": session}))
-        .result();
+    editor.close(&session).result();
+    editor.delete(&session).result();
 }
 
 #[test]
@@ -124,12 +113,11 @@ fn jetbrains() {
     let session = new_session(&mut editor, &home);
     ended_well(&editor.prompt(&session, "one"), "echo: one");
     let asking = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-    let question = editor.until_asked(ASK);
+    let question = editor.until_permission_asked();
     editor.allow(&question);
     ended_well(&editor.finish(asking), "done");
     // It cancels a request as such, and waits for its answer.
-    let hanging = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let hanging = editor.begin_endless(&session);
     editor.notify(
         "$/cancel_request",
         json!({"requestId": hanging, "message": "cancelled"}),
@@ -163,8 +151,8 @@ fn codecompanion() {
     ended_well(&editor.prompt(&session, "one"), "echo: one");
     // A permission is never answered after a cancel.
     let asking = editor.begin_prompt(&session, "[[ask may I]]");
-    editor.until_asked(ASK);
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.until_permission_asked();
+    editor.cancel(&session);
     assert_eq!(editor.finish(asking).result()["stopReason"], "cancelled");
     ended_well(&editor.prompt(&session, "two"), "echo: two");
     editor.kill();
@@ -190,17 +178,13 @@ fn agentic_and_avante() {
     let model = json!({"sessionId": sessions[0], "modelId": "loop-2"});
     editor.call("session/set_model", model).result();
     // Prompts of several sessions at once; a session is left by a cancel alone.
-    let hanging = editor.begin_prompt(&sessions[0], "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let hanging = editor.begin_endless(&sessions[0]);
     ended_well(&editor.prompt(&sessions[1], "one"), "echo: one");
-    editor.notify("session/cancel", json!({"sessionId": sessions[0]}));
+    editor.cancel(&sessions[0]);
     assert_eq!(editor.finish(hanging).result()["stopReason"], "cancelled");
     // It would never answer a request for a file.
     let reading = editor.prompt(&sessions[1], r#"[[call fs/read_text_file {"path":"/a"}]]"#);
-    assert!(
-        reading.texts("agent_message_chunk").concat().contains("-32601"),
-        "{reading:?}"
-    );
+    assert!(reading.said().contains("-32601"), "{reading:?}");
     editor.kill();
 }
 
@@ -223,8 +207,7 @@ fn agent_shell() {
     let turns = ["one", "/history"].map(|text| ids(&editor.prompt(&session, text)));
     assert!(turns.iter().all(|ids| !ids.is_empty()));
     assert!(turns[0].iter().all(|id| !turns[1].contains(id)), "{turns:?}");
-    let hanging = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let hanging = editor.begin_endless(&session);
     editor.notify(
         "session/cancel",
         json!({"sessionId": session, "reason": "User cancelled"}),
@@ -240,8 +223,8 @@ fn agent_shell() {
         .to_owned();
     editor.on("session/resume", &first, &home).result();
     ended_well(&editor.prompt(&first, "two"), "echo: two");
-    let fork = editor.on("session/fork", &first, &home).result()["sessionId"].clone();
-    editor.call("session/delete", json!({"sessionId": fork})).result();
+    let fork = editor.on("session/fork", &first, &home).session_id();
+    editor.delete(&fork).result();
     assert_eq!(editor.end().1, "");
 }
 
@@ -299,9 +282,7 @@ fn acpx() {
     let (mut editor, _) = start(command(&home, &[]), "acpx", json!({}));
     editor.on("session/load", &session, &home).result();
     assert_eq!(editor.on("session/resume", "none", &home).code(), -32002);
-    editor
-        .call("session/close", json!({"sessionId": session}))
-        .result();
+    editor.close(&session).result();
 }
 
 #[test]
@@ -325,7 +306,7 @@ fn clients_on_the_sdks() {
         "session/fork",
         json!({"sessionId": session, "cwd": home.project()}),
     );
-    let fork = fork.result()["sessionId"].as_str().unwrap().to_owned();
+    let fork = fork.session_id();
     assert_ne!(fork, session);
     // The client of TypeScript takes -32002 for done.
     for method in ["session/close", "session/delete", "session/close"] {
@@ -365,7 +346,7 @@ fn a_hundred_at_once() {
         .iter_mut()
         .map(|editor| {
             let made = editor.finish(editor.next_id - 1);
-            let session = made.result()["sessionId"].as_str().unwrap().to_owned();
+            let session = made.session_id();
             let prompt = editor.begin_prompt(&session, &format!("for {session}"));
             (session, prompt)
         })

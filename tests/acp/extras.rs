@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Home;
-use super::editor::{Answered, Editor, sessionctl};
+use super::editor::{Answered, Editor, command, run};
 
 /// The capabilities of a client that knows the daemon.
 fn app() -> Value {
@@ -12,16 +12,14 @@ fn app() -> Value {
 
 /// The newest checkpoint that `sessionctl` lists.
 fn newest_checkpoint(home: &Home, session: &str) -> Value {
-    let output = sessionctl(home, &["checkpoints", "--json", session])
-        .output()
-        .unwrap();
+    let output = run(home, &["checkpoints", "--json", session]);
     let page: Value = serde_json::from_slice(&output.stdout).unwrap();
     page["checkpoints"][0]["id"].clone()
 }
 
 fn said(answered: &Answered) -> String {
     answered.result();
-    answered.texts("agent_message_chunk").concat()
+    answered.said()
 }
 
 /// The ids of the messages of the agent in a load.
@@ -37,26 +35,13 @@ fn fork(editor: &mut Editor, home: &Home, session: &str, meta: Value) -> Answere
     editor.call("session/fork", params)
 }
 
-/// The prompts that the agent has of a session.
-fn prompts(editor: &mut Editor, session: &Value) -> Vec<String> {
-    let recalled = said(&editor.prompt(session.as_str().unwrap(), "[[recall]]"));
-    let turns: Vec<Value> = serde_json::from_str(&recalled).unwrap();
-    turns
-        .iter()
-        .map(|turn| turn["user"].as_str().unwrap().to_owned())
-        .collect()
-}
-
 #[test]
 fn an_app_is_told_the_checkpoint_of_each_turn_and_edits_there() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::spawn(&mut super::editor::command(&home, &[]));
-    let about = editor.call(
-        "initialize",
-        json!({"protocolVersion": 1, "clientCapabilities": app()}),
-    );
-    let extras = &about.result()["agentCapabilities"]["_meta"]["sessiond"];
+    let params = json!({"clientCapabilities": app()});
+    let (mut editor, about) = Editor::initialized(&mut command(&home, &[]), params);
+    let extras = &about["agentCapabilities"]["_meta"]["sessiond"];
     assert_eq!(
         extras["prompt"],
         json!({"edit": {}, "checkpointId": {}}),
@@ -83,7 +68,7 @@ fn an_app_is_told_the_checkpoint_of_each_turn_and_edits_there() {
         edited.result()["_meta"]["sessiond"]["checkpointId"],
         newest_checkpoint(&home, &session)
     );
-    assert_eq!(prompts(&mut editor, &json!(session)), ["one", "another"]);
+    assert_eq!(editor.recalled(&session), ["one", "another"]);
     let refused = editor.call("session/prompt", edit(&json!("none"), "x"));
     assert_eq!(refused.code(), -32602);
     let refused = editor.call("session/prompt", edit(&json!(7), "x"));
@@ -94,8 +79,7 @@ fn an_app_is_told_the_checkpoint_of_each_turn_and_edits_there() {
 fn a_client_of_jetbrains_forks_at_a_message() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "[[say same]]", "[[say same]]", "four"] {
         editor.prompt(&session, text).result();
     }
@@ -114,8 +98,8 @@ fn a_client_of_jetbrains_forks_at_a_message() {
         (json!({"version": 2, "messageId": ids[0]}), 4),
     ] {
         let forked = fork(&mut editor, &home, &session, point(place.clone()));
-        let branch = forked.result()["sessionId"].clone();
-        assert_eq!(prompts(&mut editor, &branch).len(), turns, "{place}");
+        let branch = forked.session_id();
+        assert_eq!(editor.recalled(&branch).len(), turns, "{place}");
     }
     for wrong in [
         json!({"version": 1, "messageId": "none"}),

@@ -145,12 +145,8 @@ fn requests_go_to_the_editor_that_runs_the_turn() {
     };
     second.answer(&asked, json!({"content": "shared"}));
     assert!(sending.join().unwrap().status.success());
-    first
-        .call("session/close", json!({"sessionId": session}))
-        .result();
-    second
-        .call("session/close", json!({"sessionId": session}))
-        .result();
+    first.close(&session).result();
+    second.close(&session).result();
     // The agent runs for the daemon then, which offers it neither files nor terminals.
     let sent = sessionctl(&home, &["send", &session, READ]).output().unwrap();
     let printed = String::from_utf8_lossy(&sent.stdout);
@@ -192,7 +188,7 @@ fn a_cancelled_turn_withdraws_its_requests() {
     let session = editor.new_session(&home);
     let turn = editor.begin_prompt(&session, READ);
     let asked = editor.until_asked("fs/read_text_file");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     let cancelled = editor.finish(turn);
     assert_eq!(cancelled.result()["stopReason"], "cancelled");
     let mut withdrawn = cancelled.before.iter();

@@ -11,10 +11,8 @@ use crate::home::{kill_now, wait_for_end};
 
 /// The answer to `initialize` of an editor with these capabilities, behind `sessionctl acp` with these arguments.
 fn initialized(home: &Home, arguments: &[&str], capabilities: Value) -> (Editor, Value) {
-    let mut editor = Editor::spawn(&mut command(home, arguments));
-    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
-    let about = editor.call("initialize", params).result().clone();
-    (editor, about)
+    let params = json!({"clientCapabilities": capabilities});
+    Editor::initialized(&mut command(home, arguments), params)
 }
 
 /// A filter that replaces the sign-in methods of the built-in agent.

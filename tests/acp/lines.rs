@@ -132,8 +132,7 @@ fn unknown_sessions_and_methods_have_their_codes() {
 fn an_id_that_is_used_again_in_flight_loses_no_request() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let prompt = |editor: &mut Editor, text: &str| {
         let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
         let request = json!({"jsonrpc": "2.0", "id": 7, "method": "session/prompt", "params": params});
@@ -141,7 +140,7 @@ fn an_id_that_is_used_again_in_flight_loses_no_request() {
     };
     prompt(&mut editor, "[[ask may I]]");
     prompt(&mut editor, "[[say begun]] [[hang]]");
-    let asked = editor.until_asked("session/request_permission");
+    let asked = editor.until_permission_asked();
     editor.allow(&asked);
     assert_eq!(editor.finish(7).result()["stopReason"], "end_turn");
     editor.until_said("begun");

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor, eventually, sessionctl};
+use super::editor::{Answered, Editor, eventually, run, show};
 use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
@@ -63,18 +63,12 @@ fn nothing_is_said_of_a_session_before_the_editor_knows_it() {
 fn a_load_replays_the_whole_history_before_its_answer() {
     let home = Home::new();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     editor
         .prompt(&session, r#"[[tool Read {"path":"a"}]] [[say two]]"#)
         .result();
-    assert_eq!(
-        editor
-            .call("session/close", json!({"sessionId": session}))
-            .result(),
-        &json!({})
-    );
+    assert_eq!(editor.close(&session).result(), &json!({}));
     assert!(editor.end().0.success());
     let first = loaded(&home, &session);
     assert_eq!(first.texts("agent_message_chunk"), ["echo: one", "two"]);
@@ -98,8 +92,7 @@ fn a_load_replays_the_whole_history_before_its_answer() {
 fn a_session_that_was_never_prompted_is_loaded_and_resumed_in_a_new_process() {
     let home = Home::new();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (editor, session) = Editor::in_session(&home);
     editor.kill();
     assert_eq!(loaded(&home, &session).kinds(), [COMMANDS]);
     drop(daemon);
@@ -117,24 +110,17 @@ fn a_session_that_was_never_prompted_is_loaded_and_resumed_in_a_new_process() {
 fn sessions_are_listed_forked_and_deleted() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let fork = editor.on("session/fork", &session, &home);
-    let branch = fork.result()["sessionId"].as_str().unwrap().to_owned();
+    let branch = fork.session_id();
     assert_ne!(branch, session);
     let recalled = editor.prompt(&branch, "[[recall]]");
-    assert!(
-        recalled
-            .texts("agent_message_chunk")
-            .concat()
-            .contains("echo: one"),
-        "{recalled:?}"
-    );
+    assert!(recalled.said().contains("echo: one"), "{recalled:?}");
 
     let other = home.folder_named("other");
     let elsewhere = editor.call("session/new", json!({"cwd": other, "mcpServers": []}));
-    let elsewhere = elsewhere.result()["sessionId"].as_str().unwrap().to_owned();
+    let elsewhere = elsewhere.session_id();
     let mut listed = |params: Value| -> Vec<String> {
         let page = editor.call("session/list", params);
         let sessions = page.result()["sessions"].as_array().unwrap().clone();
@@ -158,12 +144,7 @@ fn sessions_are_listed_forked_and_deleted() {
         .result();
     assert_eq!(editor.on("session/load", &session[..8], &home).code(), -32002);
     editor.on("session/resume", &session, &home).result();
-    assert_eq!(
-        editor
-            .call("session/delete", json!({"sessionId": session}))
-            .result(),
-        &json!({})
-    );
+    assert_eq!(editor.delete(&session).result(), &json!({}));
     let left = editor.call("session/list", json!({"cwd": home.project()}));
     let left = left.result()["sessions"].as_array().unwrap();
     assert_eq!(
@@ -183,10 +164,8 @@ fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
         let mut editor = Editor::start(&made);
         let session = editor.new_session(&made);
         editor.prompt(&session, "from elsewhere").result();
-        let output = sessionctl(&made, &["show", "--json", &session]).output().unwrap();
-        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-        made.transcript(shown["conversation"]["head"].as_str().unwrap())
-            .unwrap()
+        let shown = show(&made, &session);
+        made.transcript(shown["head"].as_str().unwrap()).unwrap()
     };
     let home = Home::new();
     let folder = home.data().join("loopback/projects/-some-folder");
@@ -206,19 +185,12 @@ fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
 fn requests_behind_a_load_wait_for_it() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     assert!(editor.end().0.success());
     let mut editor = Editor::start(&home);
-    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
-    let load = editor.begin("session/load", params);
-    let mode = editor.begin(
-        "session/set_mode",
-        json!({"sessionId": session, "modeId": "plan"}),
-    );
-    let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
-    let option = editor.begin("session/set_config_option", option);
+    let load = editor.begin_on("session/load", &session, &home);
+    let [mode, option] = editor.begin_settings(&session);
     let prompt = editor.begin_prompt(&session, "[[settings]]");
     let replayed = editor.finish(load);
     assert_eq!(
@@ -228,7 +200,7 @@ fn requests_behind_a_load_wait_for_it() {
     assert_eq!(editor.finish(mode).result(), &json!({}));
     let options = editor.finish(option);
     assert_eq!(options.result()["configOptions"][0]["currentValue"], "loop-2");
-    let said = editor.finish(prompt).texts("agent_message_chunk").concat();
+    let said = editor.finish(prompt).said();
     assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
 }
 
@@ -237,17 +209,13 @@ fn requests_behind_a_load_wait_for_it() {
 fn settings_wait_while_a_session_is_reopened() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     gate.hold("session/resume");
     gate.kill_last();
     let prompt = editor.begin_prompt(&session, "[[settings]]");
     gate.wait_until_held();
-    let mode = json!({"sessionId": session, "modeId": "plan"});
-    let mode = editor.begin("session/set_mode", mode);
-    let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
-    let option = editor.begin("session/set_config_option", option);
+    let [mode, option] = editor.begin_settings(&session);
     let mut answers = editor.call("session/list", json!({})).before;
     gate.open();
     answers.retain(|message| message["id"].is_u64());
@@ -259,7 +227,7 @@ fn settings_wait_while_a_session_is_reopened() {
     let failed = answers.iter().filter(|answer| answer["error"].is_object());
     assert_eq!(failed.collect::<Vec<_>>(), [] as [&Value; 0]);
     let said = editor.prompt(&session, "[[settings]]");
-    let said = said.texts("agent_message_chunk").concat();
+    let said = said.said();
     assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
 }
 
@@ -267,15 +235,13 @@ fn settings_wait_while_a_session_is_reopened() {
 fn a_daemon_that_stops_ends_a_load() {
     let (home, gate) = Gate::home();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     drop(daemon);
     let daemon = home.start();
     gate.hold("session/resume");
     let mut editor = Editor::start(&home);
-    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
-    let load = editor.begin("session/load", params);
+    let load = editor.begin_on("session/load", &session, &home);
     gate.wait_until_held();
     daemon.signal(Signal::TERM);
     let answered = editor.finish(load);
@@ -294,16 +260,14 @@ fn a_daemon_that_stops_ends_a_load() {
 fn a_running_turn_is_replayed_once() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let first = editor.begin_prompt(&session, "[[hang]]");
     let state = || -> Value {
-        let output = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
-        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-        shown["conversation"]["state"].clone()
+        let shown = show(&home, &session);
+        shown["state"].clone()
     };
     eventually(|| state() == "prompting");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     assert_eq!(editor.finish(first).result()["stopReason"], "cancelled");
     editor.begin_prompt(&session, "[[say begun]] [[ask may I]]");
     editor.until_said("begun");
@@ -323,10 +287,7 @@ fn nothing_of_one_editors_session_reaches_another() {
     let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
     let session = one.new_session(&home);
     one.prompt(&session, "secret").result();
-    assert_eq!(
-        other.call("session/close", json!({"sessionId": session})).before,
-        [] as [Value; 0]
-    );
+    assert_eq!(other.close(&session).before, [] as [Value; 0]);
     // Once it has opened the session, it sees what the first one says.
     other.on("session/resume", &session, &home).result();
     let running = one.begin_prompt(&session, "again");
@@ -345,8 +306,7 @@ fn a_conversation_whose_agent_is_not_configured_any_more_is_not_unknown() {
     let home = Home::new();
     let _recorder = Recorder::in_home(&home);
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     editor.kill();
     daemon.kill();
@@ -360,14 +320,10 @@ fn a_conversation_whose_agent_is_not_configured_any_more_is_not_unknown() {
 fn a_refused_load_leaves_an_open_session_open() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let relative = json!({"sessionId": session, "cwd": "relative", "mcpServers": []});
     assert_eq!(editor.call("session/load", relative).code(), -32602);
-    let sent = sessionctl(&home, &["send", &session, "elsewhere"])
-        .output()
-        .unwrap();
-    assert!(sent.status.success(), "{sent:?}");
+    run(&home, &["send", &session, "elsewhere"]);
     editor.until_said("echo: elsewhere");
 }
 
@@ -375,17 +331,14 @@ fn a_refused_load_leaves_an_open_session_open() {
 fn a_load_of_an_open_session_says_once_what_was_lost() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for text in ["one", "two"] {
         editor.prompt(&session, text).result();
     }
-    let shown = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let head = shown["conversation"]["head"].as_str().unwrap();
+    let shown = show(&home, &session);
+    let head = shown["head"].as_str().unwrap();
     let transcript = home.transcript(head).unwrap();
-    let closed = sessionctl(&home, &["close", &session]).output().unwrap();
-    assert!(closed.status.success(), "{closed:?}");
+    run(&home, &["close", &session]);
     let whole = fs::read_to_string(&transcript).unwrap();
     let left = whole.lines().take_while(|line| !line.contains("two"));
     fs::write(
@@ -407,8 +360,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     let filter = r#"sed -u 's/"sessionCapabilities":{/&"additionalDirectories":{},/'"#;
     let recorder = Recorder::filtered(&home, filter);
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let folder = home.folder_named("more");
     let server = json!({"name": "tools", "command": "/bin/cat", "args": [], "env": []});
@@ -418,7 +370,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
         });
         let loaded = editor.call(method, params);
         loaded.result();
-        loaded.texts("agent_message_chunk").concat()
+        loaded.said()
     };
     let last_opened = || {
         let is_opening = |line: &&String| line.contains(r#""method":"session/resume""#);
@@ -442,7 +394,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
 
     // While a turn runs, the editor is told.
     let turn = editor.begin_prompt(&session, "[[ask may I]]");
-    let asked = editor.until_asked("session/request_permission");
+    let asked = editor.until_permission_asked();
     let mut other = Editor::start(&home);
     let told = load(&mut other, "session/load", json!([server]), json!([]));
     assert!(told.contains("apply when the agent next opens it"), "{told}");

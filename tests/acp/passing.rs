@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::editor::{Editor, command, eventually, sessionctl};
+use super::editor::{Editor, command, eventually, run};
 use super::recorder::Recorder;
 use crate::home::Home;
 use crate::scripted;
@@ -27,10 +27,7 @@ fn unnamed_parameters_reach_the_agent() {
     editor.line(&format!(
         r#"{{"jsonrpc":"2.0","id":801,"method":"session/new","params":{{"cwd":{folder},"mcpServers":[],{UNNAMED}}}}}"#
     ));
-    let session = editor.finish(801).result()["sessionId"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let session = editor.finish(801).session_id();
     let prompt = |id: u64, text: &str, members: &str| {
         let prompt = json!([{"type": "text", "text": text}]);
         format!(
@@ -43,8 +40,7 @@ fn unnamed_parameters_reach_the_agent() {
     editor.line(&prompt(803, "two", r#""_meta":{"sessiond":{}},"tomorrow":1.0"#));
     editor.finish(803).result();
     // A session that is opened again is opened as it was.
-    let closed = sessionctl(&home, &["close", &session]).output().unwrap();
-    assert!(closed.status.success(), "{closed:?}");
+    run(&home, &["close", &session]);
     editor.prompt(&session, "three").result();
 
     let lines = recorder.all_lines();
@@ -93,8 +89,7 @@ fn what_is_attached_to_an_edit_reaches_the_agent() {
     let home = Home::new();
     let recorder = Recorder::in_home(&home);
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let attached = json!({"type": "resource_link", "uri": "file:///notes.md", "name": "notes.md"});
     let prompt = json!([{"type": "text", "text": "/edit 1 two"}, attached]);
@@ -172,7 +167,7 @@ fn what_stands_beside_an_update_reaches_every_editor() {
         ),
     ];
     let turn = one.begin_prompt(&session, &script.join("\n"));
-    let asked = one.until_asked("session/request_permission");
+    let asked = one.until_permission_asked();
     other.on("session/load", &session, &home).result();
     one.answer(&asked, json!({"outcome": {"outcome": "cancelled"}}));
     one.finish(turn).result();

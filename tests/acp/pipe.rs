@@ -9,15 +9,14 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, command, sessionctl};
+use super::editor::{Editor, command, run, show};
 use crate::home::Home;
 
 #[test]
 fn a_killed_editor_loses_nothing_of_its_turn() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     editor.begin_prompt(&session, "[[say begun]] [[ask may I]] [[say ended]]");
     editor.until_said("begun");
@@ -28,7 +27,7 @@ fn a_killed_editor_loses_nothing_of_its_turn() {
     let prompts = replayed.texts("user_message_chunk");
     assert_eq!(prompts, ["one", "[[say begun]] [[ask may I]] [[say ended]]"]);
     assert_eq!(replayed.texts("agent_message_chunk"), ["echo: one", "begun"]);
-    let asked = editor.until_asked("session/request_permission");
+    let asked = editor.until_permission_asked();
     editor.allow(&asked);
     editor.until_said("ended");
     assert!(editor.end().0.success());
@@ -38,11 +37,9 @@ fn a_killed_editor_loses_nothing_of_its_turn() {
 fn a_killed_daemon_loses_no_history_and_no_id() {
     let home = Home::new();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
-    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    editor.begin_endless(&session);
     daemon.kill();
     let (status, said) = editor.ended();
     assert_eq!(status.code(), Some(3));
@@ -79,8 +76,7 @@ fn ancestors(pid: u64) -> Vec<u64> {
 #[test]
 fn it_starts_a_daemon_that_outlives_it_and_is_no_descendant() {
     let home = Home::new();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (editor, session) = Editor::in_session(&home);
     let lock = fs::read_to_string(home.data().join("sessiond.lock")).unwrap();
     let lock: Value = serde_json::from_str(&lock).unwrap();
     let daemon = lock["pid"].as_u64().unwrap();
@@ -97,8 +93,7 @@ fn it_starts_a_daemon_that_outlives_it_and_is_no_descendant() {
     editor.on("session/load", &session, &home).result();
     let (status, said) = editor.end();
     assert_eq!((status.success(), said.as_str()), (true, ""));
-    let stopped = sessionctl(&home, &["stop"]).output().unwrap();
-    assert!(stopped.status.success(), "{stopped:?}");
+    run(&home, &["stop"]);
     assert!(!home.path().join("run/acp.sock").exists());
 }
 
@@ -120,12 +115,10 @@ fn the_agent_is_chosen_on_the_command_line() {
         "[agents.second]\nkind = \"loopback\"\n[agents.silent]\nkind = \"generic\"\ncommand = \"/bin/false\"\n",
     );
     let _daemon = home.start();
-    let mut editor = Editor::spawn(&mut command(&home, &["--agent", "second"]));
-    editor.call("initialize", json!({"protocolVersion": 1})).result();
+    let (mut editor, _) = Editor::initialized(&mut command(&home, &["--agent", "second"]), json!({}));
     let session = editor.new_session(&home);
-    let shown = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    assert_eq!(shown["conversation"]["agent"], "second");
+    let shown = show(&home, &session);
+    assert_eq!(shown["agent"], "second");
     // Only its sessions are listed, also where its transcripts cannot be.
     for (agent, sessions) in [("second", 1), ("loopback", 0), ("silent", 0)] {
         let mut editor = Editor::spawn(&mut command(&home, &["--agent", agent]));
@@ -166,9 +159,7 @@ fn the_editors_of_two_daemons_do_not_meet() {
         let mut acp = command(home, &[]);
         of(&mut acp, home);
         acp.envs(socket.map(|socket| ("SESSIOND_SOCKET", socket)));
-        let mut editor = Editor::spawn(&mut acp);
-        editor.call("initialize", json!({"protocolVersion": 1})).result();
-        editor
+        Editor::initialized(&mut acp, json!({})).0
     };
     let (mut first, mut second) = (editor_of(&home, None), editor_of(&other, Some(&socket)));
     second.new_session(&other);

@@ -2,18 +2,16 @@
 
 use serde_json::json;
 
-use super::editor::{Editor, command, sessionctl};
+use super::editor::{Editor, command, run};
 use super::recorder::Recorder;
 use crate::home::Home;
 
 /// An editor of this name, which can show questions.
 fn editor(home: &Home, name: &str) -> Editor {
-    let mut editor = Editor::spawn(&mut command(home, &[]));
     let capabilities = json!({"elicitation": {"form": {}, "url": {}}});
     let info = json!({"name": name, "version": "1"});
-    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info});
-    editor.call("initialize", params).result();
-    editor
+    let params = json!({"clientCapabilities": capabilities, "clientInfo": info});
+    Editor::initialized(&mut command(home, &[]), params).0
 }
 
 #[test]
@@ -41,10 +39,9 @@ fn capabilities_and_name_of_an_editor_reach_the_agent_byte_for_byte() {
     }
 
     // What it cannot show is kept for other clients, and so are the questions of the agent.
-    let mut editor = Editor::spawn(&mut command(&home, &[]));
     let info = json!({"name": "plain", "version": "1"});
-    let params = json!({"protocolVersion": 1, "clientCapabilities": {"terminal": true}, "clientInfo": info});
-    editor.call("initialize", params).result();
+    let params = json!({"clientCapabilities": {"terminal": true}, "clientInfo": info});
+    let (mut editor, _) = Editor::initialized(&mut command(&home, &[]), params);
     editor.new_session(&home);
     let sent = &recorder.lines_for("plain")[0];
     let capabilities = r#""clientCapabilities":{"terminal":true,"elicitation":{"form":{},"url":{}}}"#;
@@ -64,13 +61,7 @@ fn only_editors_with_equal_names_and_capabilities_share_a_process() {
     let mut other = editor(&home, "other");
     other.new_session(&home);
     assert_eq!(recorder.processes(), 2);
-    assert!(
-        sessionctl(&home, &["send", "--new", "from the terminal"])
-            .output()
-            .unwrap()
-            .status
-            .success()
-    );
+    run(&home, &["send", "--new", "from the terminal"]);
     assert_eq!(recorder.processes(), 3);
     assert_eq!(recorder.prompts_for("sessiond"), ["from the terminal"]);
 }
@@ -89,15 +80,14 @@ fn a_session_runs_for_the_editor_that_opened_it_last() {
     let id = one.begin_prompt(&session, "second");
     let said = one.finish(id);
     assert_eq!(said.texts("agent_message_chunk"), ["echo: second"]);
-    let sent = sessionctl(&home, &["send", &session, "third"]).output().unwrap();
-    assert!(sent.status.success(), "{sent:?}");
+    run(&home, &["send", &session, "third"]);
     assert_eq!(recorder.prompts_for("one"), ["first"]);
     assert_eq!(recorder.prompts_for("other"), ["second", "third"]);
 
     // A branch runs for the editor that made it.
     let mut last = editor(&home, "last");
     let branch = last.on("session/fork", &session, &home);
-    let branch = branch.result()["sessionId"].as_str().unwrap().to_owned();
+    let branch = branch.session_id();
     last.prompt(&branch, "in the branch").result();
     assert_eq!(recorder.prompts_for("last"), ["in the branch"]);
 }
@@ -110,7 +100,7 @@ fn a_session_stays_where_it_is_while_a_turn_runs() {
     let mut one = editor(&home, "one");
     let session = one.new_session(&home);
     let turn = one.begin_prompt(&session, "[[say begun]] [[ask may I]] [[say ended]]");
-    let asked = one.until_asked("session/request_permission");
+    let asked = one.until_permission_asked();
     let mut other = editor(&home, "other");
     other.on("session/resume", &session, &home).result();
     one.allow(&asked);

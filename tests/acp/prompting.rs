@@ -4,17 +4,14 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, sessionctl};
+use super::editor::{Editor, run, show};
 use crate::home::Home;
-
-const ASK: &str = "session/request_permission";
 
 #[test]
 fn the_updates_of_a_turn_come_before_its_answer() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let answered = editor.prompt(&session, r#"[[say a]] [[tool Read {"path":"b"}]] [[say c]]"#);
     assert_eq!(answered.result()["stopReason"], "end_turn");
     let kinds: Vec<&str> = answered
@@ -41,14 +38,13 @@ fn the_updates_of_a_turn_come_before_its_answer() {
 fn the_editors_answer_to_a_question_reaches_the_agent() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for (option, said) in [
         ("allow_once", vec!["done"]),
         ("reject_once", vec!["refused: may I"]),
     ] {
         let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-        let asked = editor.until_asked(ASK);
+        let asked = editor.until_permission_asked();
         assert_eq!(asked["params"]["sessionId"], session.as_str());
         assert!(asked["params"]["toolCall"].is_object(), "{asked}");
         editor.answer(
@@ -64,14 +60,10 @@ fn the_editors_answer_to_a_question_reaches_the_agent() {
 fn the_first_answer_to_a_question_wins() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-    let asked = editor.until_asked(ASK);
-    let answer = sessionctl(&home, &["answer", &session, "allow"])
-        .output()
-        .unwrap();
-    assert!(answer.status.success(), "{answer:?}");
+    let asked = editor.until_permission_asked();
+    run(&home, &["answer", &session, "allow"]);
     let answered = editor.finish(prompt);
     let withdrawn =
         json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": asked["id"]}});
@@ -92,19 +84,15 @@ fn the_first_answer_to_a_question_wins() {
 fn a_question_that_the_editor_cannot_answer_is_left_to_others() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-    let asked = editor.until_asked(ASK);
+    let asked = editor.until_permission_asked();
     editor.refuse(&asked);
     let told = editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk");
     let told = &told.last().unwrap()["params"]["update"]["content"]["text"];
     let command = format!("sessionctl answer {session}");
     assert!(told.as_str().unwrap().ends_with(&command), "{told}");
-    let answer = sessionctl(&home, &["answer", &session, "allow"])
-        .output()
-        .unwrap();
-    assert!(answer.status.success(), "{answer:?}");
+    run(&home, &["answer", &session, "allow"]);
     assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
 }
 
@@ -112,11 +100,10 @@ fn a_question_that_the_editor_cannot_answer_is_left_to_others() {
 fn a_cancel_does_not_wait_for_an_unanswered_question() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-    editor.until_asked(ASK);
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.until_permission_asked();
+    editor.cancel(&session);
     let answered = editor.finish(prompt);
     assert_eq!(answered.result()["stopReason"], "cancelled");
     assert_eq!(
@@ -129,16 +116,11 @@ fn a_cancel_does_not_wait_for_an_unanswered_question() {
 fn another_clients_turn_is_shown_after_a_cancelled_one() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
-    let prompt = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    let (mut editor, session) = Editor::in_session(&home);
+    let prompt = editor.begin_endless(&session);
+    editor.cancel(&session);
     editor.finish(prompt).result();
-    let sent = sessionctl(&home, &["send", &session, "from a terminal"])
-        .output()
-        .unwrap();
-    assert!(sent.status.success(), "{sent:?}");
+    run(&home, &["send", &session, "from a terminal"]);
     editor.until_said("from a terminal");
     editor.until_said("echo: from a terminal");
 }
@@ -147,11 +129,9 @@ fn another_clients_turn_is_shown_after_a_cancelled_one() {
 fn each_way_to_cancel_ends_the_turn() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for method in ["session/cancel", "$/cancel_request", "session/close"] {
-        let prompt = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-        editor.until_said("begun");
+        let prompt = editor.begin_endless(&session);
         match method {
             "$/cancel_request" => editor.notify(method, json!({"requestId": prompt})),
             "session/cancel" => editor.notify(method, json!({"sessionId": session})),
@@ -166,11 +146,10 @@ fn each_way_to_cancel_ends_the_turn() {
 fn a_prompt_behind_a_running_one_has_its_turn_after_it() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let first = editor.begin_prompt(&session, "[[ask may I]] [[say one]]");
     let second = editor.begin_prompt(&session, "two");
-    let asked = editor.until_asked(ASK);
+    let asked = editor.until_permission_asked();
     editor.allow(&asked);
     assert_eq!(editor.finish(first).texts("agent_message_chunk"), ["one"]);
     assert_eq!(editor.finish(second).texts("agent_message_chunk"), ["echo: two"]);
@@ -180,11 +159,10 @@ fn a_prompt_behind_a_running_one_has_its_turn_after_it() {
 fn a_limit_is_said_with_its_end() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let answered = editor.prompt(&session, "[[limit 3600]]");
     assert_eq!(answered.result()["stopReason"], "end_turn");
-    let said = answered.texts("agent_message_chunk").concat();
+    let said = answered.said();
     assert!(said.contains("usage limit is reached"), "{said}");
     assert!(said.contains("The limit ends at 2"), "{said}");
     assert!(said.ends_with("send /continue."), "{said}");
@@ -194,8 +172,7 @@ fn a_limit_is_said_with_its_end() {
 fn other_failures_are_errors() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     for (failure, code) in [("auth", -32000), ("overloaded", -32603), ("context", -32603)] {
         let answered = editor.prompt(&session, &format!("[[fail {failure}]]"));
         assert_eq!(answered.code(), code, "{failure}");
@@ -216,8 +193,7 @@ fn other_failures_are_errors() {
 fn an_error_of_the_agent_is_passed_on() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let refused = editor.call(
         "session/set_mode",
         json!({"sessionId": session, "modeId": "no-such-mode"}),
@@ -230,16 +206,12 @@ fn what_a_reopening_lost_is_a_notice_where_the_editor_shows_them() {
     for shows_notices in [false, true] {
         let home = Home::new();
         let daemon = home.start();
-        let mut editor = Editor::start(&home);
-        let session = editor.new_session(&home);
+        let (mut editor, session) = Editor::in_session(&home);
         for text in ["one", "two"] {
             editor.prompt(&session, text).result();
         }
-        let output = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
-        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let transcript = home
-            .transcript(shown["conversation"]["head"].as_str().unwrap())
-            .unwrap();
+        let shown = show(&home, &session);
+        let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
         daemon.kill();
         // As after a loss of power.
         let whole = fs::read_to_string(&transcript).unwrap();
@@ -254,7 +226,7 @@ fn what_a_reopening_lost_is_a_notice_where_the_editor_shows_them() {
         };
         let mut editor = Editor::with(&home, capabilities);
         let answered = editor.prompt(&session, "three");
-        let said = answered.texts("agent_message_chunk").concat();
+        let said = answered.said();
         let notices = answered.updates().into_iter();
         let notices: Vec<&Value> = notices
             .filter(|update| update["sessionUpdate"] == "notice")

@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, sessionctl};
+use super::editor::{Editor, run};
 use crate::home::Home;
 use crate::scripted;
 
-const ASK: &str = "session/request_permission";
 const CREATE: &str = "elicitation/create";
 
 fn able() -> Value {
@@ -101,10 +100,10 @@ fn an_error_of_one_editor_leaves_the_question_to_another() {
     let session = editor.new_session(&home);
     other.on("session/resume", &session, &home).result();
     let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-    let asked = other.until_asked(ASK);
+    let asked = other.until_permission_asked();
     other.refuse(&asked);
     other.call("session/list", json!({})).result();
-    let asked = editor.until_asked(ASK);
+    let asked = editor.until_permission_asked();
     editor.allow(&asked);
     assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
 }
@@ -113,15 +112,14 @@ fn an_error_of_one_editor_leaves_the_question_to_another() {
 fn an_answer_is_not_answered_whatever_it_is() {
     let home = Home::with_config("[limits]\nmax_line_bytes = 1048576\n");
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let long = "x".repeat(2 * 1024 * 1024);
     for rest in [
         r#""error":null"#.to_owned(),
         format!(r#""result":{{"outcome":"{long}"}}"#),
     ] {
         let prompt = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
-        let asked = editor.until_asked(ASK);
+        let asked = editor.until_permission_asked();
         editor.line(&format!(r#"{{"jsonrpc":"2.0","id":{},{rest}}}"#, asked["id"]));
         let messages = editor.until(|message| {
             let text = message["params"]["update"]["content"]["text"].as_str();
@@ -132,10 +130,7 @@ fn an_answer_is_not_answered_whatever_it_is() {
             "{messages:?}"
         );
         // Nor is one to a question that was withdrawn.
-        let answer = sessionctl(&home, &["answer", &session, "allow"])
-            .output()
-            .unwrap();
-        assert!(answer.status.success(), "{answer:?}");
+        run(&home, &["answer", &session, "allow"]);
         assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
         editor.line(&format!(r#"{{"jsonrpc":"2.0","id":{},{rest}}}"#, asked["id"]));
         assert_eq!(editor.call("session/list", json!({})).before, [] as [Value; 0]);
@@ -150,9 +145,9 @@ fn a_question_of_another_client_is_withdrawn_from_an_editor_that_closes_the_sess
     let session = one.new_session(&home);
     other.on("session/resume", &session, &home).result();
     let turn = one.begin_prompt(&session, "[[ask may I]]");
-    let asked = one.until_asked("session/request_permission");
-    let shown = other.until_asked("session/request_permission");
-    let closed = other.call("session/close", json!({"sessionId": session}));
+    let asked = one.until_permission_asked();
+    let shown = other.until_permission_asked();
+    let closed = other.close(&session);
     let mut withdrawn = closed.before.iter();
     let withdrawn = withdrawn.find(|message| message["method"] == "$/cancel_request");
     assert_eq!(withdrawn.unwrap()["params"]["requestId"], shown["id"]);

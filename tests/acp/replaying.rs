@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::editor::{Editor, sessionctl};
+use super::editor::{Editor, show};
 use crate::home::Home;
 
 /// A load shows its first page before it reads the last one, which it reads again while the newest turn is missing.
@@ -12,21 +12,18 @@ use crate::home::Home;
 fn a_turn_that_ends_during_a_load_is_shown_once() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let tools = r#"[[tool Read {"path":"a"}]]"#.repeat(600);
     editor.prompt(&session, &tools).result();
-    let output = sessionctl(&home, &["show", "--json", &session]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let head = shown["conversation"]["head"].as_str().unwrap();
+    let shown = show(&home, &session);
+    let head = shown["head"].as_str().unwrap();
     let transcript = home.transcript(head).unwrap();
     let written = fs::read(&transcript).unwrap();
     editor.prompt(&session, "lost").result();
     fs::write(&transcript, written).unwrap();
     let mut late = Editor::start(&home);
-    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
-    let load = late.begin("session/load", params);
+    let load = late.begin_on("session/load", &session, &home);
     let is_said = |message: &Value, text: &str| message["params"]["update"]["content"]["text"] == text;
     let mut messages = late.until(|message| is_said(message, "echo: one"));
     editor.prompt(&session, "between").result();

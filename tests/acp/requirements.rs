@@ -17,8 +17,7 @@ fn each_kind_of_content_reaches_the_agent() {
     let home = Home::new();
     let recorder = Recorder::in_home(&home);
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     let text = json!({"type": "text", "text": "look"});
     for block in [
         json!({"type": "resource_link", "uri": "file:///a.md", "name": "a.md"}),
@@ -41,8 +40,7 @@ fn each_kind_of_content_reaches_the_agent() {
 fn a_resume_needs_no_servers_and_replays_nothing() {
     let home = Home::new();
     let _daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let mut editor = Editor::start(&home);
     let params = json!({"sessionId": session, "cwd": home.project()});
@@ -77,9 +75,8 @@ fn more_folders_are_offered_where_the_agent_has_them() {
     let home = Home::with_config(&scripted::configured("scripted", Some(capabilities)));
     let _daemon = home.start();
     for (agent, offered) in [("scripted", Some(&json!({}))), ("loopback", None)] {
-        let mut editor = Editor::spawn(&mut command(&home, &["--agent", agent]));
-        let about = editor.call("initialize", json!({"protocolVersion": 1}));
-        let sessions = &about.result()["agentCapabilities"]["sessionCapabilities"];
+        let (mut editor, about) = Editor::initialized(&mut command(&home, &["--agent", agent]), json!({}));
+        let sessions = &about["agentCapabilities"]["sessionCapabilities"];
         assert_eq!(sessions.get("additionalDirectories"), offered, "{agent}");
         if offered.is_some() {
             let more = [home.folder_named("more")];
@@ -100,7 +97,7 @@ fn a_session_whose_folder_is_gone_is_not_lost() {
     let mut editor = Editor::start(&home);
     let folder = home.folder_named("gone");
     let made = editor.call("session/new", json!({"cwd": folder, "mcpServers": []}));
-    let session = made.result()["sessionId"].as_str().unwrap().to_owned();
+    let session = made.session_id();
     editor.prompt(&session, "one").result();
     editor.kill();
     drop(daemon);
@@ -119,10 +116,7 @@ fn a_session_whose_folder_is_gone_is_not_lost() {
     home.folder_named("gone");
     let mut editor = Editor::start(&home);
     editor.call("session/load", params).result();
-    let recalled = editor
-        .prompt(&session, "[[recall]]")
-        .texts("agent_message_chunk")
-        .concat();
+    let recalled = editor.prompt(&session, "[[recall]]").said();
     assert!(
         recalled.contains("echo: one") && !recalled.contains("two"),
         "{recalled}"
@@ -133,8 +127,7 @@ fn a_session_whose_folder_is_gone_is_not_lost() {
 fn a_prompt_behind_a_load_is_cancelled_alone() {
     let (home, gate) = Gate::home();
     let mut daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
+    let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     editor.kill();
     for method in ["session/cancel", "$/cancel_request"] {
@@ -142,8 +135,7 @@ fn a_prompt_behind_a_load_is_cancelled_alone() {
         daemon = home.start();
         gate.hold("session/resume");
         let mut editor = Editor::start(&home);
-        let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
-        let load = editor.begin("session/load", params);
+        let load = editor.begin_on("session/load", &session, &home);
         gate.wait_until_held();
         let prompt = editor.begin_prompt(&session, "[[hang]]");
         match method {
@@ -167,10 +159,8 @@ fn a_prompt_behind_a_load_is_cancelled_alone() {
 fn the_process_ends_with_its_input_although_the_daemon_does_not_answer() {
     let home = Home::new();
     let daemon = home.start();
-    let mut editor = Editor::start(&home);
-    let session = editor.new_session(&home);
-    editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_endless(&session);
     daemon.signal(Signal::STOP);
     let (status, complaint) = editor.end();
     assert!(status.success() && complaint.is_empty(), "{status}: {complaint}");
@@ -197,8 +187,7 @@ fn without_home_the_folders_are_those_of_the_user() {
     command.args(["-Urm", "sh", "-euc", SCRIPT, "sh"]);
     command.arg(&users).arg(env!("CARGO_BIN_EXE_sessionctl"));
     command.env_clear().env("PATH", "/usr/bin:/bin");
-    let mut editor = Editor::spawn(&mut command);
-    editor.call("initialize", json!({"protocolVersion": 1})).result();
+    let (mut editor, _) = Editor::initialized(&mut command, json!({}));
     let session = editor.new_session(&home);
     editor.prompt(&session, "one").result();
     let (status, complaint) = editor.end();

@@ -43,10 +43,8 @@ impl Sdk {
     /// An editor on it in front of `sessionctl acp`, and what the agent answers about itself.
     pub(super) fn editor(&self, lab: &ClientLab, capabilities: &Value) -> Option<(Editor, Value)> {
         let mut command = (self.program)(lab)?;
-        let mut editor = Editor::spawn(command.args(lab.command()));
-        let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
-        let about = editor.call("initialize", params).result().clone();
-        Some((editor, about))
+        let params = json!({"clientCapabilities": capabilities});
+        Some(Editor::initialized(command.args(lab.command()), params))
     }
 }
 

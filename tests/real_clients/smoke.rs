@@ -39,7 +39,7 @@ const ACPX_TRIES: usize = 20;
 /// What the agent said in a turn that ended well.
 fn told(answered: &Answered) -> String {
     assert_eq!(answered.result()["stopReason"], "end_turn", "{answered:?}");
-    answered.texts("agent_message_chunk").concat()
+    answered.said()
 }
 
 /// No client created a conversation without a word.
@@ -77,11 +77,9 @@ pub(super) fn live(lab: &ClientLab, sdk: &Sdk, capabilities: &Value, prompts: [&
     }
     let running = editor.begin_prompt(&session, hang);
     editor.until(|message| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     assert_eq!(editor.finish(running).result()["stopReason"], "cancelled");
-    editor
-        .call("session/close", json!({"sessionId": session}))
-        .result();
+    editor.close(&session).result();
     ended_well(editor);
 
     let (mut editor, _) = sdk.editor(lab, capabilities)?;
@@ -91,19 +89,18 @@ pub(super) fn live(lab: &ClientLab, sdk: &Sdk, capabilities: &Value, prompts: [&
         assert!(loaded.texts(kind).concat().contains("first words"), "{loaded:?}");
     }
     editor.on("session/resume", &session, lab).result();
-    let fork = editor.on("session/fork", &session, lab).result()["sessionId"].clone();
-    let fork = fork.as_str().expect("an id");
+    let fork = editor.on("session/fork", &session, lab).session_id();
     assert_ne!(fork, session);
-    assert!(told(&editor.prompt(fork, recall)).contains("first words"));
+    assert!(told(&editor.prompt(&fork, recall)).contains("first words"));
     let listed = |editor: &mut Editor| -> Vec<Value> {
         let list = editor.call("session/list", json!({"cwd": lab.project()}));
         let sessions = list.result()["sessions"].as_array().expect("a list").iter();
         sessions.map(|session| session["sessionId"].clone()).collect()
     };
     assert!(listed(&mut editor).contains(&json!(fork)));
-    let mut left = vec![session.as_str(), fork];
+    let mut left = vec![&session, &fork];
     if sdk.deletes {
-        editor.call("session/delete", json!({"sessionId": fork})).result();
+        editor.delete(&fork).result();
         left.truncate(1);
     }
     let listed = listed(&mut editor);

@@ -15,15 +15,13 @@ fn a_session_of_claude_is_forked_at_a_message() {
     const AFTER: &str = "[[text last words]]";
     let bridge = or_skip!(Bridge::start(Account::Key));
     let lab = or_skip!(ClientLab::of(&bridge));
-    let mut editor = Editor::spawn(&mut command(&lab, &["--agent", "claude"]));
-    let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
-    editor.call("initialize", params).result();
+    let (mut editor, _) = Editor::initialized(&mut command(&lab, &["--agent", "claude"]), json!({}));
     let session = editor.new_session(&lab);
     let first = editor.prompt(&session, &format!("[[text {FIRST}]]"));
     editor.prompt(&session, "[[text second words]]").result();
     let mut updates = first.updates().into_iter();
     let message = updates.find(|update| update["sessionUpdate"] == "agent_message_chunk");
-    assert_eq!(first.texts("agent_message_chunk").concat(), FIRST);
+    assert_eq!(first.said(), FIRST);
     let hash: String = Sha256::digest(FIRST)
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -14,12 +14,7 @@ use crate::support::model_server::user;
 fn a_session_of_codex_is_handed_to_an_app_and_back() {
     let bridge = or_skip!(Bridge::start());
     let lab = or_skip!(ClientLab::of(&bridge));
-    let start = || {
-        let mut editor = Editor::spawn(&mut command(&lab, &["--agent", "codex"]));
-        let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
-        editor.call("initialize", params).result();
-        editor
-    };
+    let start = || Editor::initialized(&mut command(&lab, &["--agent", "codex"]), json!({})).0;
     let prompts = [
         "in the editor",
         "beside it",

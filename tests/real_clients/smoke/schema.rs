@@ -25,10 +25,8 @@ fn everything() -> Value {
 }
 
 fn editor(lab: &ClientLab, agent: &str, capabilities: &Value) -> Editor {
-    let mut editor = Editor::spawn(&mut command(lab, &["--agent", agent]));
-    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
-    editor.call("initialize", params).result();
-    editor
+    let params = json!({"clientCapabilities": capabilities});
+    Editor::initialized(&mut command(lab, &["--agent", agent]), params).0
 }
 
 /// A session's life with everything that the built-in agent can do, and most that can go wrong.
@@ -75,23 +73,22 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
         editor.prompt(&session, prompt);
     }
     let asking = editor.begin_prompt(&session, "[[ask may I]]");
-    let question = editor.until_asked("session/request_permission");
+    let question = editor.until_permission_asked();
     editor.allow(&question);
     editor.finish(asking).result();
     // An answer that is none, and one by another client.
     for by_another in [false, true] {
         let asking = editor.begin_prompt(&session, "[[ask may I]]");
-        let question = editor.until_asked("session/request_permission");
+        let question = editor.until_permission_asked();
         if !by_another {
             editor.refuse(&question);
         }
         lab.sessionctl(&["answer", &session, "allow"]);
         editor.finish(asking).result();
     }
-    let hanging = editor.begin_prompt(&session, "[[say begun]] [[hang]]");
-    editor.until_said("begun");
+    let hanging = editor.begin_endless(&session);
     editor.prompt(&session, "/rewind 1");
-    editor.notify("session/cancel", json!({"sessionId": session}));
+    editor.cancel(&session);
     editor.finish(hanging).result();
     for prompt in [
         "/history",
@@ -113,12 +110,10 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
     editor.finish(rewind).result();
     // Changes of another client are reported.
     lab.sessionctl(&["fork", "--in-place", "--at", "1", &session]);
-    let fork = editor.on("session/fork", &session, lab).result()["sessionId"].clone();
+    let fork = editor.on("session/fork", &session, lab).session_id();
     let mut again = self::editor(lab, "loopback", capabilities);
     again.on("session/load", &session, lab).result();
-    again
-        .on("session/resume", fork.as_str().expect("an id"), lab)
-        .result();
+    again.on("session/resume", &fork, lab).result();
     for method in [
         "session/load",
         "session/resume",
@@ -130,7 +125,7 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
     }
     again.call("session/list", json!({"cwd": lab.project()})).result();
     again.call("session/close", on(json!({}))).result();
-    again.call("session/delete", json!({"sessionId": fork})).result();
+    again.delete(&fork).result();
     vec![editor, again]
 }
 
