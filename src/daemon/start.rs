@@ -121,7 +121,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let opened = open_store(&paths, arguments.ephemeral)?;
     // Before any agent is started.
     if let Err(error) = adopt_orphans() {
-        tracing::warn!(%error, "processes that agents leave without an environment cannot be found");
+        tracing::warn!(%error, "cannot adopt orphaned processes; agents' helpers may outlive the daemon");
     }
     // Before anything closes the store: to the next start, a closed store means that no process is left.
     sweep_previous_run(&opened.store, &instance, is_first_run || opened.was_closed).await;

@@ -53,8 +53,8 @@ pub const REQUEST_MEMORY_DAYS: u64 = 7;
 /// [`REQUEST_MEMORY_DAYS`] in microseconds.
 const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
-/// The time by the monotonic clock, from a time that has certainly come: that of the last change of earlier runs, unless
-/// the clock is behind it. A clock that is ahead does not let anything expire early.
+/// A lower bound of the current time, by the monotonic clock: the time of the last change of earlier runs, unless the clock is behind
+/// it, and what has passed since. A clock that is ahead does not let anything expire early.
 pub(super) struct Elapsed {
     from: Timestamp,
     since: Instant,

@@ -421,7 +421,7 @@ impl Store {
         answered.blocking_recv().map_err(|_| StoreError::Closed)?
     }
 
-    /// Returns a time that has certainly come, whatever the clock shows: that of the last change of an earlier run and
+    /// Returns a lower bound of the current time, whatever the clock shows: the time of the last change of an earlier run and
     /// what has passed since this one began. For what is deleted by its age. `None` if nothing is to be deleted. Blocks
     /// until it is known.
     #[must_use]

@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::Home;
 use super::editor::{Editor, command, eventually};
 use super::recorder::Recorder;
-use crate::home::{kill_now, wait_for_end};
+use crate::home::wait_for_end;
 
 /// The answer to `initialize` of an editor with these capabilities, behind `sessionctl acp` with these arguments.
 fn initialized(home: &Home, arguments: &[&str], capabilities: Value) -> (Editor, Value) {
@@ -143,7 +144,8 @@ fn an_upgraded_agent_is_asked_again() {
     assert_eq!(about["authMethods"], json!([]));
     for (process, line) in home.processes() {
         if line.contains("recorded-agent") || line.contains("loopback-agent") {
-            kill_now(process);
+            // One that the others fed may have ended.
+            let _ended = kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), Signal::KILL);
             wait_for_end(process);
         }
     }

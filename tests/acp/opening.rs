@@ -336,7 +336,7 @@ fn a_load_of_an_open_session_says_once_what_was_lost() {
         editor.prompt(&session, text).result();
     }
     let shown = show(&home, &session);
-    let head = shown["conversation"]["head"].as_str().unwrap();
+    let head = shown["head"].as_str().unwrap();
     let transcript = home.transcript(head).unwrap();
     run(&home, &["close", &session]);
     let whole = fs::read_to_string(&transcript).unwrap();

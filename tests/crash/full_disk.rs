@@ -23,7 +23,7 @@ const EXPECTED_ERRORS: [i64; 6] = [1003, 1006, 1007, 1011, 1012, 1015];
 
 /// What is known of a conversation.
 #[derive(Clone, Default)]
-struct Told {
+struct Expected {
     id: String,
     title: String,
     /// The prompts whose turns have ended well, in order.
@@ -34,7 +34,7 @@ struct Told {
 
 struct Campaign {
     random: Random,
-    talks: Vec<Told>,
+    talks: Vec<Expected>,
     project: String,
     /// How many calls there were, each with a key.
     calls: usize,
@@ -68,10 +68,10 @@ impl Campaign {
             let new = json!({"agent": "loopback", "cwd": self.project, "requestId": key, "title": title});
             if let Some(made) = self.ask(client, "conversation/new", &new) {
                 let id = made["conversation"]["id"].as_str().unwrap().to_owned();
-                self.talks.push(Told {
+                self.talks.push(Expected {
                     id,
                     title,
-                    ..Told::default()
+                    ..Expected::default()
                 });
             }
             return;
@@ -101,7 +101,7 @@ impl Campaign {
             80..=89 => {
                 if let Some(forked) = self.ask(client, "conversation/fork", &params) {
                     let conversation = &forked["conversation"];
-                    let told = Told {
+                    let told = Expected {
                         id: conversation["id"].as_str().unwrap().to_owned(),
                         title: conversation["title"].as_str().unwrap_or_default().to_owned(),
                         prompts: self.talks[talk].prompts.clone(),

@@ -24,7 +24,7 @@ const SECRETS: [&str; 8] = [
 ];
 
 /// The files below the data folder and the log that contain one of the secrets.
-fn telling(home: &Home) -> Vec<(PathBuf, &'static str)> {
+fn files_with_secrets(home: &Home) -> Vec<(PathBuf, &'static str)> {
     let mut found = Vec::new();
     for folder in [home.data(), home.path().join("log")] {
         for file in files_below(&folder) {
@@ -99,7 +99,7 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     daemon.kill();
 
     let (daemon, app) = home.opened().await;
-    let told = telling(&home);
+    let told = files_with_secrets(&home);
     for secret in SECRETS {
         assert!(
             told.iter().any(|(_, found)| *found == secret),
@@ -116,7 +116,7 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
             "again"
         );
     }
-    assert_eq!(telling(&home), []);
+    assert_eq!(files_with_secrets(&home), []);
 
     // Calls that made it, or were about it, are not carried out again.
     for (method, call) in [
@@ -133,6 +133,6 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     assert_eq!(count["conversations"].as_array().unwrap().len(), 2);
     drop((daemon, app));
     let (_daemon, app) = home.opened().await;
-    assert_eq!(telling(&home), []);
+    assert_eq!(files_with_secrets(&home), []);
     assert_eq!(app.remembered(other).await[0], "stays");
 }

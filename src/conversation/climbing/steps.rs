@@ -19,7 +19,8 @@ use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
 
 impl Outcome {
-    /// A step could not read or write its files. Of a shortage the next steps know no better, and would leave the head for less.
+    /// A step could not read or write its files. A shortage stops the climb: later rungs would hit it too and replace the head with
+    /// less.
     fn of_files(error: TranscriptError, failure: impl FnOnce(String) -> StepFailure) -> Self {
         match error.is_shortage() {
             true => Self::Stop(error.into()),

@@ -211,7 +211,7 @@ pub(in crate::conversation) fn end_last_life(
         record.cut = None;
         record.resting = Resting::Idle;
     }
-    // What is gone on with is a prompt, and no edit: that one has had its end.
+    // Only a prompt is continued; an edit has already ended.
     let is_edit = turn.edit.is_some();
     // One that was promised before this turn has a name of its own.
     let is_this = |cut: &&mut CutPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
@@ -222,7 +222,7 @@ pub(in crate::conversation) fn end_last_life(
         let continuation = record.continuation.take();
         record.continuation = continuation.and_then(|over| match is_unsent {
             true => Some(over.having_sent(&turn.prompt)),
-            // It went out by itself, once. What came of it a person has to look at.
+            // The continuation was sent once. The user decides what follows.
             false => over.next(now),
         });
     }
