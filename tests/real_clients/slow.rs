@@ -2,6 +2,7 @@
 
 use super::sdks::{PYTHON, RUST};
 use super::smoke::acplint::{WAITING, check};
+use super::smoke::faults::outlives_all_in_acpx;
 use super::smoke::live_with_claude;
 
 #[test]
@@ -20,4 +21,10 @@ fn a_session_of_claude_lives_in_an_editor_on_the_rust_sdk() {
 #[ignore = "installs the real adapter"]
 fn acplint_has_no_complaint_about_the_daemon_after_it_has_waited() {
     or_skip!(check(WAITING));
+}
+
+#[test]
+#[ignore = "installs the real adapter"]
+fn a_session_outlives_each_fault_between_turns_in_acpx() {
+    or_skip!(outlives_all_in_acpx());
 }

@@ -207,6 +207,26 @@ fn outlives_all(sdk: &Sdk) -> Option<()> {
     Some(())
 }
 
+/// acpx has no turn of its own in which something could happen.
+pub(in crate::real_clients) fn outlives_all_in_acpx() -> Option<()> {
+    let lab = ClientLab::new()?;
+    let acpx = Acpx { lab: &lab };
+    let mut sessions = Vec::new();
+    for fault in FAULTS.iter().filter(|fault| fault.running.is_none()) {
+        eprintln!("{}", fault.name);
+        let session = acpx.run(&["sessions", "new"]);
+        assert!(acpx.run(&[fault.first]).contains("one"));
+        (fault.strike)(&lab, &session);
+        assert!(acpx.run(&["two"]).contains("echo: two"));
+        acpx.run(&["sessions", "close"]);
+        let mut editor = Editor::with(&lab, json!({}));
+        fault.check_history(&lab, &session, &mut editor);
+        sessions.push(session);
+    }
+    only_conversations(&lab, &sessions);
+    Some(())
+}
+
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_outlives_each_fault_in_an_editor_on_the_typescript_sdk() {
@@ -223,25 +243,4 @@ fn a_session_outlives_each_fault_in_an_editor_on_the_python_sdk() {
 #[ignore = "installs the real adapter"]
 fn a_session_outlives_each_fault_in_an_editor_on_the_rust_sdk() {
     or_skip!(outlives_all(&RUST));
-}
-
-/// acpx has no turn of its own in which something could happen.
-#[test]
-#[ignore = "installs the real adapter"]
-fn a_session_outlives_each_fault_between_turns_in_acpx() {
-    let lab = or_skip!(ClientLab::new());
-    let acpx = Acpx { lab: &lab };
-    let mut sessions = Vec::new();
-    for fault in FAULTS.iter().filter(|fault| fault.running.is_none()) {
-        eprintln!("{}", fault.name);
-        let session = acpx.run(&["sessions", "new"]);
-        assert!(acpx.run(&[fault.first]).contains("one"));
-        (fault.strike)(&lab, &session);
-        assert!(acpx.run(&["two"]).contains("echo: two"));
-        acpx.run(&["sessions", "close"]);
-        let mut editor = Editor::with(&lab, json!({}));
-        fault.check_history(&lab, &session, &mut editor);
-        sessions.push(session);
-    }
-    only_conversations(&lab, &sessions);
 }
