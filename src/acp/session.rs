@@ -226,11 +226,14 @@ impl Session {
     }
 
     fn forget(&self, state: &mut State) {
-        let questions = state.questions.drain().map(|(_, request)| request);
+        let State { questions, held, .. } = state;
+        let questions = questions.drain().map(|(_, request)| request);
         let open = questions.filter(|request| self.peer.settle(*request).is_some());
         for request in open.chain(self.forget_forwarded()) {
-            // An editor that takes nothing has left.
-            let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
+            if !held.as_ref().is_some_and(|held| held.has_unsent(request)) {
+                // An editor that takes nothing has left.
+                let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
+            }
         }
         let subscription = state.next_subscription();
         *state = State {
@@ -597,7 +600,7 @@ impl Session {
         }
     }
 
-    /// An update of the options with those that the editor supports; nothing if that are all.
+    /// The update with only the options that the editor supports. `None` if it supports all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
         let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
         let shown = self.peer.client().shown_options(reported.clone());
@@ -618,8 +621,12 @@ impl Session {
                 session,
                 ..
             } => {
-                let mut taken = Taken::Yes;
-                for interrupt in conversation.interrupts.iter().filter(|asked| !asked.orphaned) {
+                let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);
+                let asked: Vec<&Interrupt> = asked.collect();
+                // What resolved the others came while no events were taken.
+                let mut taken =
+                    self.withdraw_questions(state, |id| !asked.iter().any(|asked| asked.id == *id));
+                for interrupt in asked {
                     taken = self.ask(state, conversation.id, interrupt);
                 }
                 let mut info = session.unwrap_or_default();
@@ -730,11 +737,7 @@ impl Session {
                 None => Taken::Yes,
             },
             Event::InterruptResolved { interrupt_id, .. } => {
-                let Some(request) = state.questions.remove(&interrupt_id) else {
-                    return Taken::Yes;
-                };
-                self.peer.settle(request);
-                self.send(state, &message::withdrawal(request))
+                self.withdraw_questions(state, |id| *id == interrupt_id)
             }
             Event::Deleted {} => {
                 self.forget(state);
@@ -783,6 +786,17 @@ impl Session {
             true => taken(self.peer.outbox.try_push(&[&line])),
             false => self.send(state, &line),
         }
+    }
+
+    /// Tells the editor that these questions need no answer any more.
+    fn withdraw_questions(&self, state: &mut State, is_meant: impl Fn(&InterruptId) -> bool) -> Taken {
+        let meant: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| is_meant(id)).collect();
+        let mut taken = Taken::Yes;
+        for (_, request) in meant {
+            self.peer.settle(request);
+            taken = self.send(state, &message::withdrawal(request));
+        }
+        taken
     }
 
     /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::super::message;
 use super::super::peer::Peer;
 
 /// Until when messages are held back.
@@ -57,7 +58,7 @@ impl Held {
         }
     }
 
-    /// Removes and gives the messages that are so.
+    /// Removes and returns the matching messages.
     pub(super) fn remove(&mut self, is_so: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
         let lines = std::mem::take(&mut self.lines);
         let (removed, left): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| is_so(line));
@@ -65,6 +66,13 @@ impl Held {
         self.peer
             .let_go(removed.len(), removed.iter().map(|line| line.len()).sum());
         removed
+    }
+
+    /// Whether this request is held back. The first message may be on its way once what is held is sent.
+    pub(super) fn has_unsent(&self, request: u64) -> bool {
+        let on_its_way = usize::from(self.until == Until::Sent);
+        let mut unsent = self.lines.iter().skip(on_its_way);
+        unsent.any(|line| message::is_request(line, request))
     }
 
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
