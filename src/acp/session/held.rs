@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::super::message;
 use super::super::peer::Peer;
+use super::Session;
 
 /// Until when messages are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +81,47 @@ impl Held {
     }
 }
 
+impl Session {
+    /// Sends what was held back, and from then on everything at once.
+    pub(in crate::acp) async fn release(&self) {
+        let _unless_sent = UnlessSent(self);
+        loop {
+            let line = {
+                let mut state = self.lock();
+                let Some(held) = &mut state.held else { return };
+                held.until = Until::Sent;
+                let Some(line) = held.first() else {
+                    state.held = None;
+                    return;
+                };
+                line
+            };
+            if self.peer.outbox.push_leaving_room(&[&line]).await.is_err() {
+                return;
+            }
+            if let Some(held) = &mut self.lock().held {
+                held.remove_first();
+            }
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let bytes = self.lines.iter().map(|line| line.len()).sum();
         self.peer.let_go(self.lines.len(), bytes);
+    }
+}
+
+/// When it is dropped, what was not sent waits for the next request or turn.
+struct UnlessSent<'a>(&'a Session);
+
+impl Drop for UnlessSent<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = &mut self.0.lock().held
+            && held.until == Until::Sent
+        {
+            held.until = Until::NextTurn;
+        }
     }
 }
