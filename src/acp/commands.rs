@@ -332,7 +332,7 @@ impl Connection {
             match (conversation.continuation, conversation.failure) {
                 (Some(later), _) => format!("The turn continues at {}.", time::text(later.at)),
                 (None, Some(failure)) => format!("The turn was not continued: {failure}"),
-                (None, None) => "There is nothing to continue any more.".to_owned(),
+                (None, None) => "There is nothing left to continue.".to_owned(),
             },
         ))
     }

@@ -273,8 +273,7 @@ impl Editor {
                 let Ok(OfSession { session_id }) = message::read(params) else {
                     return;
                 };
-                let session = lock(&self.connection.sessions).get(&session_id).cloned();
-                if let Some(session) = session {
+                if let Some(session) = self.connection.known_session(&session_id) {
                     self.cancel(session, None);
                 }
             }
@@ -308,11 +307,13 @@ impl Editor {
             }
             // What the protocol does not name passes to the agent of the session. Nothing else is known.
             _ => {
-                let about = self.connection.session_of(params);
-                if let (Ok(session), Ok(params)) = (about, message::read(params)) {
-                    let (connection, method) = (Arc::clone(&self.connection), method.to_owned());
-                    let passed = async move { connection.pass_notification(session, method, params).await };
-                    self.begin(0, passed);
+                let Ok(OfSession { session_id }) = message::read(params) else {
+                    return;
+                };
+                let session = self.connection.known_session(&session_id);
+                if let (Some(session), Ok(params)) = (session, message::read(params)) {
+                    self.connection
+                        .pass_notification(&session, method.to_owned(), params);
                 }
             }
         }
@@ -407,6 +408,11 @@ impl Connection {
             .entry(name.to_owned())
             .or_insert_with(|| Session::new(name, Arc::clone(&self.peer)));
         Arc::clone(session)
+    }
+
+    /// The session with this id, if the editor has it open or a request about it runs.
+    fn known_session(&self, name: &str) -> Option<Arc<Session>> {
+        lock(&self.sessions).get(name).cloned()
     }
 
     /// Forgets a session of which the editor does not know.

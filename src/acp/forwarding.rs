@@ -139,11 +139,12 @@ impl Session {
 }
 
 impl Connection {
-    /// Passes a request that the protocol does not name on to the agent.
+    /// Passes a request that the protocol does not name on to the agent, if the editor has the session open.
     pub(super) async fn pass(&self, session: &Arc<Session>, method: String, params: &str) -> Reply {
         let order = session.order.lock().await;
         let params: RawJson = message::read(params)?;
-        let id = self.attached(session).await?;
+        let unknown = || Failure::unknown_session(&session.name);
+        let id = session.conversation().ok_or_else(unknown)?;
         session.release().await;
         self.run_for(session, id, Occasion::Use)?;
         if !self.call(GetConversation::of(id)).await?.conversation.live {
@@ -157,9 +158,9 @@ impl Connection {
         }
     }
 
-    /// Passes a notification that the protocol does not name on to the agent, if the session is open.
-    pub(super) async fn pass_notification(&self, session: Arc<Session>, method: String, params: RawJson) {
-        let _order = session.order.lock().await;
+    /// Passes a notification that the protocol does not name on to the agent, if the session is open. It waits for no request
+    /// about the session: any number could wait.
+    pub(super) fn pass_notification(&self, session: &Session, method: String, params: RawJson) {
         if let Some(id) = session.conversation()
             && let Err(error) = self.bridge.pass_notification(id, method, params)
         {

@@ -155,6 +155,12 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
 }
 
+/// Whether a message is the request to the editor with this id.
+pub(super) fn is_request(line: &str, id: u64) -> bool {
+    let rest = line.strip_prefix(r#"{"jsonrpc":"2.0","id":"#);
+    rest.is_some_and(|rest| rest.starts_with(&format!(r#"{id},"method":"#)))
+}
+
 /// Says that the answer to a request to the editor is no longer wanted.
 pub(super) fn withdrawal(id: u64) -> String {
     notification("$/cancel_request", &json!({ "requestId": id }).to_string())

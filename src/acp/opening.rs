@@ -130,7 +130,8 @@ impl Opening {
         }
     }
 
-    /// The settings among them that are not those of the conversation. An empty list replaces an earlier one.
+    /// The settings among them that are not those of the conversation. An empty list asks for nothing: every editor has to send one
+    /// of servers, also an editor that has none.
     fn settings(&mut self, own: &Settings) -> Settings {
         Settings {
             mcp_servers: unlike(self.mcp_servers.take(), own.mcp_servers.as_deref()),
@@ -144,7 +145,7 @@ impl Opening {
 }
 
 fn unlike<T: PartialEq>(given: Option<Vec<T>>, own: Option<&[T]>) -> Option<Vec<T>> {
-    given.filter(|given| *given != own.unwrap_or_default())
+    given.filter(|given| !given.is_empty() && *given != own.unwrap_or_default())
 }
 
 impl Connection {

@@ -138,7 +138,7 @@ impl Peer {
         (*messages, *bytes) = (*messages + 1, *bytes + length);
     }
 
-    /// So many messages are held back no more.
+    /// Releases `count` held messages of `length` bytes in total.
     pub(super) fn let_go(&self, count: usize, length: usize) {
         let (messages, bytes) = &mut self.lock().held;
         (*messages, *bytes) = (*messages - count, *bytes - length);

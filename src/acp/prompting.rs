@@ -208,7 +208,7 @@ fn limit_words(session: &Session, message: &str, resets_at: Option<Timestamp>, c
         None => "The agent did not report when the limit ends.".to_owned(),
     };
     let how = match (continues, session.command_named("continue")) {
-        (true, _) => " This turn continues then.".to_owned(),
+        (true, _) => " The turn continues automatically.".to_owned(),
         (false, Some(name)) => format!(" To continue this turn then, send /{name}."),
         (false, None) => String::new(),
     };

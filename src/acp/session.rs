@@ -7,10 +7,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bridge_protocol::conversation::{Conversation, ConversationState, RunningTurn, SessionInfo};
+use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason, TurnResult};
+use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -24,9 +24,11 @@ use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
 
 mod held;
+mod prompts;
 mod subscriber;
 
 use held::{Held, Until};
+use prompts::OwnPrompt;
 
 /// How many URLs that the editor was asked to open are remembered.
 const OPEN_URLS: usize = 64;
@@ -87,24 +89,6 @@ struct State {
     questions: HashMap<InterruptId, u64>,
     /// The ids of the URLs that the editor was asked to open, the newest last.
     urls: VecDeque<String>,
-}
-
-/// A prompt of the editor.
-struct OwnPrompt {
-    /// The turn that it is to have.
-    id: TurnId,
-    is_cancelled: bool,
-    /// Set if it is a command that continues a turn.
-    continuation: Option<Continuation>,
-}
-
-/// A continuation that a prompt waits for.
-struct Continuation {
-    /// Whether it was seen to be due. After that, it can end without a turn.
-    is_due: bool,
-    /// The turn, once it has begun.
-    turn: Option<TurnId>,
-    ended: oneshot::Sender<TurnResult>,
 }
 
 /// The conversation when a subscription began.
@@ -226,11 +210,14 @@ impl Session {
     }
 
     fn forget(&self, state: &mut State) {
-        let questions = state.questions.drain().map(|(_, request)| request);
+        let State { questions, held, .. } = state;
+        let questions = questions.drain().map(|(_, request)| request);
         let open = questions.filter(|request| self.peer.settle(*request).is_some());
         for request in open.chain(self.forget_forwarded()) {
-            // An editor that takes nothing has left.
-            let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
+            if !held.as_ref().is_some_and(|held| held.has_unsent(request)) {
+                // An editor that takes nothing has left.
+                let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
+            }
         }
         let subscription = state.next_subscription();
         *state = State {
@@ -240,29 +227,6 @@ impl Session {
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();
-    }
-
-    /// Sends what was held back, and from then on everything at once.
-    pub(super) async fn release(&self) {
-        let _unless_sent = UnlessSent(self);
-        loop {
-            let line = {
-                let mut state = self.lock();
-                let Some(held) = &mut state.held else { return };
-                held.until = Until::Sent;
-                let Some(line) = held.first() else {
-                    state.held = None;
-                    return;
-                };
-                line
-            };
-            if self.peer.outbox.push_leaving_room(&[&line]).await.is_err() {
-                return;
-            }
-            if let Some(held) = &mut self.lock().held {
-                held.remove_first();
-            }
-        }
     }
 
     /// Whether the agent has reported its commands since the session was attached.
@@ -394,86 +358,6 @@ impl Session {
         wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
     }
 
-    /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
-    pub(super) fn prompt_arrives(&self, turn: TurnId) {
-        self.lock().prompts.push(OwnPrompt {
-            id: turn,
-            is_cancelled: false,
-            continuation: None,
-        });
-    }
-
-    /// The prompt of this turn is answered.
-    pub(super) fn prompt_answered(&self, turn: &TurnId) {
-        self.lock().prompts.retain(|own| own.id != *turn);
-    }
-
-    /// Whether the prompt of this turn was cancelled.
-    pub(super) fn is_cancelled(&self, turn: &TurnId) -> bool {
-        let state = self.lock();
-        let own = state.prompts.iter().find(|own| own.id == *turn);
-        own.is_some_and(|own| own.is_cancelled)
-    }
-
-    /// The turns of the editor's prompts.
-    pub(super) fn turns(&self) -> Vec<TurnId> {
-        self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
-    }
-
-    /// The turn that the prompt of this id continues from now on is its own. Receives the end of that turn, and nothing if the
-    /// continuation ends without one.
-    pub(super) fn awaits_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
-        let (ended, end) = oneshot::channel();
-        if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
-            own.continuation = Some(Continuation {
-                is_due: false,
-                turn: None,
-                ended,
-            });
-        }
-        end
-    }
-
-    /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
-    /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
-    pub(super) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
-        let mut state = self.lock();
-        let State { prompts, running, .. } = &mut *state;
-        let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
-        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.id));
-        let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
-        let running = running.iter_mut().filter(|(turn, _)| is_meant(turn));
-        let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
-        let found = own
-            .chain(running)
-            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then_some(turn))
-            .collect();
-        self.prompts_cancelled.notify_waiters();
-        found
-    }
-
-    /// Waits until the prompt of this turn is cancelled.
-    pub(super) async fn cancelled(&self, turn: &TurnId) {
-        loop {
-            let changed = self.prompts_cancelled.notified();
-            if self.is_cancelled(turn) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Waits until the prompt of this turn is cancelled, or the session is closed.
-    pub(super) async fn prompt_cancelled(&self, turn: &TurnId) {
-        loop {
-            let changed = self.prompts_cancelled.notified();
-            if self.is_cancelled(turn) || self.conversation().is_none() {
-                return;
-            }
-            changed.await;
-        }
-    }
-
     /// Notes that a command of the editor changes the history, until the guard is dropped.
     pub(super) fn change_history(&self) -> OwnChange<'_> {
         self.lock().changes_history = true;
@@ -494,15 +378,6 @@ impl Session {
                 None => saved.await,
             }
         }
-    }
-
-    /// Whether the running turn is one of the editor's.
-    pub(super) fn runs_own_turn(&self) -> bool {
-        let state = self.lock();
-        state
-            .running
-            .as_ref()
-            .is_some_and(|(running, _)| state.is_own(running))
     }
 
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
@@ -597,7 +472,7 @@ impl Session {
         }
     }
 
-    /// An update of the options with those that the editor supports; nothing if that are all.
+    /// The update with only the options that the editor supports. `None` if it supports all.
     fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
         let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
         let shown = self.peer.client().shown_options(reported.clone());
@@ -618,8 +493,12 @@ impl Session {
                 session,
                 ..
             } => {
-                let mut taken = Taken::Yes;
-                for interrupt in conversation.interrupts.iter().filter(|asked| !asked.orphaned) {
+                let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);
+                let asked: Vec<&Interrupt> = asked.collect();
+                // What resolved the others came while no events were taken.
+                let mut taken =
+                    self.withdraw_questions(state, |id| !asked.iter().any(|asked| asked.id == *id));
+                for interrupt in asked {
                     taken = self.ask(state, conversation.id, interrupt);
                 }
                 let mut info = session.unwrap_or_default();
@@ -730,11 +609,7 @@ impl Session {
                 None => Taken::Yes,
             },
             Event::InterruptResolved { interrupt_id, .. } => {
-                let Some(request) = state.questions.remove(&interrupt_id) else {
-                    return Taken::Yes;
-                };
-                self.peer.settle(request);
-                self.send(state, &message::withdrawal(request))
+                self.withdraw_questions(state, |id| *id == interrupt_id)
             }
             Event::Deleted {} => {
                 self.forget(state);
@@ -783,6 +658,17 @@ impl Session {
             true => taken(self.peer.outbox.try_push(&[&line])),
             false => self.send(state, &line),
         }
+    }
+
+    /// Tells the editor that these questions need no answer any more.
+    fn withdraw_questions(&self, state: &mut State, is_meant: impl Fn(&InterruptId) -> bool) -> Taken {
+        let meant: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| is_meant(id)).collect();
+        let mut taken = Taken::Yes;
+        for (_, request) in meant {
+            self.peer.settle(request);
+            taken = self.send(state, &message::withdrawal(request));
+        }
+        taken
     }
 
     /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.
@@ -854,59 +740,6 @@ impl State {
     /// Whether messages are held back, until then.
     fn holds_until(&self, until: Until) -> bool {
         self.held.as_ref().is_some_and(|held| held.until == until)
-    }
-
-    /// Ends the wait for continuations whose turn does not run: its end was missed.
-    fn continuation_missed(&mut self) {
-        let running = self.running.as_ref().map(|(turn, _)| turn);
-        for own in &mut self.prompts {
-            (own.continuation).take_if(|awaited| awaited.turn.is_some() && awaited.turn.as_ref() != running);
-        }
-    }
-
-    /// Whether the turn is that of a prompt of the editor.
-    fn is_own(&self, turn: &TurnId) -> bool {
-        self.prompts.iter().any(|own| own.turn() == turn)
-    }
-
-    /// Ends the wait for a continuation that has no turn: it was given up, called off or put off.
-    fn continuation_changed(&mut self, conversation: &Conversation) {
-        let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
-        let runs = matches!(
-            conversation.state,
-            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-        );
-        for own in &mut self.prompts {
-            if let Some(awaited) = &mut own.continuation {
-                awaited.is_due |= is_due;
-            }
-            (own.continuation)
-                .take_if(|awaited| awaited.is_due && awaited.turn.is_none() && !is_due && !runs);
-        }
-    }
-}
-
-impl OwnPrompt {
-    /// The turn that answers it.
-    fn turn(&self) -> &TurnId {
-        let continued = self
-            .continuation
-            .as_ref()
-            .and_then(|awaited| awaited.turn.as_ref());
-        continued.unwrap_or(&self.id)
-    }
-}
-
-/// When it is dropped, what was not sent waits for the next request or turn.
-struct UnlessSent<'a>(&'a Session);
-
-impl Drop for UnlessSent<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = &mut self.0.lock().held
-            && held.until == Until::Sent
-        {
-            held.until = Until::NextTurn;
-        }
     }
 }
 

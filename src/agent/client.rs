@@ -10,7 +10,8 @@ use super::message::{MethodName, method};
 const NATIVE_SUBAGENTS: &str = "nativeSubagentSessions";
 
 /// What a client reports about itself, and with which arguments it wants its agent. Agents act on both, so clients share a process
-/// only if these are equal, byte for byte.
+/// only if these are equal, byte for byte, but for the `_meta` of `initialize`: it is that of the client for which the process
+/// was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientProfile {
     /// `clientCapabilities`, as the client sent them.

@@ -396,7 +396,7 @@ impl Stream {
         self.publish(Encoded::new(sequence, self.conversation, text), at);
     }
 
-    /// Tells an update of the agent, byte for byte. `params`: what it came with, if that is more than the update.
+    /// Emits an update of the agent, byte for byte. `params`: what it came with, if that is more than the update.
     pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
         let sequence = self.hub.next();
         let mut text = self.begin(sequence, at, update.len() + 96);

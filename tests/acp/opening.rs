@@ -174,6 +174,8 @@ fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
     std::fs::copy(&transcript, folder.join(transcript.file_name().unwrap())).unwrap();
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
+    // A method that the protocol does not name makes no conversation of it.
+    assert_eq!(editor.call("_unnamed", json!({"sessionId": id})).code(), -32002);
     let listed = editor.call("session/list", json!({}));
     assert_eq!(listed.result()["sessions"][0]["sessionId"], id.as_str());
     // It goes by the id that the editor used.
@@ -363,7 +365,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
     let folder = home.folder_named("more");
-    let server = json!({"name": "tools", "command": "/bin/cat", "args": [], "env": []});
+    let server_named = |name: &str| json!({"name": name, "command": "/bin/cat", "args": [], "env": []});
     let load = |editor: &mut Editor, method: &str, servers: Value, folders: Value| {
         let params = json!({
             "sessionId": session, "cwd": home.project(), "mcpServers": servers, "additionalDirectories": folders,
@@ -381,22 +383,30 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
             opened["params"]["additionalDirectories"].clone(),
         )
     };
-    for method in ["session/load", "session/resume"] {
+    for (method, name) in [("session/load", "tools"), ("session/resume", "others")] {
+        let server = server_named(name);
         load(&mut editor, method, json!([server]), json!([folder]));
         assert_eq!(last_opened(), (json!([server]), json!([folder])), "{method}");
+        // The same ones leave it as it is, and so do none: every editor has to send a list of servers.
+        let lines = recorder.all_lines().len();
+        load(&mut editor, method, json!([server]), json!([folder]));
         load(&mut editor, method, json!([]), json!([]));
-        assert_eq!(last_opened(), (json!([]), Value::Null), "{method}");
+        assert_eq!(recorder.all_lines().len(), lines, "{method}");
     }
-    // The same ones leave it as it is.
-    let lines = recorder.all_lines().len();
+    run(&home, &["close", &session]);
     load(&mut editor, "session/load", json!([]), json!([]));
-    assert_eq!(recorder.all_lines().len(), lines);
+    assert_eq!(last_opened(), (json!([server_named("others")]), json!([folder])));
 
     // While a turn runs, the editor is told.
     let turn = editor.begin_prompt(&session, "[[ask may I]]");
     let asked = editor.until_permission_asked();
     let mut other = Editor::start(&home);
-    let told = load(&mut other, "session/load", json!([server]), json!([]));
+    let told = load(
+        &mut other,
+        "session/load",
+        json!([server_named("tools")]),
+        json!([]),
+    );
     assert!(told.contains("apply when the agent next opens it"), "{told}");
     editor.allow(&asked);
     editor.finish(turn).result();

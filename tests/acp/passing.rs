@@ -264,3 +264,21 @@ fn unnamed_methods_of_the_editor_reach_the_agent() {
         "{heard}"
     );
 }
+
+#[test]
+fn unnamed_requests_about_a_session_that_the_editor_has_not_open_are_refused() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = one.new_session_of("scripted", &home);
+    let params = json!({ "sessionId": session });
+    other.notify("_x/told", params.clone());
+    assert_eq!(other.call("_echo", params.clone()).code(), -32002);
+    // A process that has ended is no closed session.
+    run(&home, &["close", &session]);
+    one.call("_echo", params.clone()).result();
+    one.close(&session).result();
+    assert_eq!(one.call("_echo", params).code(), -32002);
+    let heard = scripted::heard(&home, "scripted");
+    assert!(!heard.iter().any(|message| message["method"] == "_x/told"));
+}

@@ -66,6 +66,37 @@ fn only_editors_with_equal_names_and_capabilities_share_a_process() {
     assert_eq!(recorder.prompts_for("sessiond"), ["from the terminal"]);
 }
 
+/// It may be another one for each connection, such as a trace.
+#[test]
+fn the_meta_of_an_editor_does_not_decide_who_shares_a_process() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let traced = |trace: &str| {
+        let info = json!({"name": "traced", "version": "1"});
+        let params = json!({"clientCapabilities": {}, "clientInfo": info, "_meta": {"traceparent": trace}});
+        Editor::initialized(&mut command(&home, &[]), params).0
+    };
+    let mut one = traced("one");
+    let session = one.new_session(&home);
+    let mut other = traced("other");
+    other.new_session(&home);
+    other.on("session/load", &session, &home).result();
+    assert_eq!(recorder.processes(), 1);
+    let sent = recorder.lines_for("traced");
+    assert!(
+        sent[0].contains(r#""_meta":{"traceparent":"one"}"#),
+        "{}",
+        sent[0]
+    );
+    assert!(
+        !sent
+            .iter()
+            .any(|line| line.contains(r#""method":"session/resume""#)),
+        "{sent:?}"
+    );
+}
+
 #[test]
 fn a_session_runs_for_the_editor_that_opened_it_last() {
     let home = Home::new();

@@ -154,3 +154,33 @@ fn a_question_of_another_client_is_withdrawn_from_an_editor_that_closes_the_sess
     one.allow(&asked);
     assert_eq!(one.finish(turn).result()["stopReason"], "end_turn");
 }
+
+/// The agent reports no commands, so the load waits for them while the question is held back.
+#[test]
+fn a_question_that_was_never_sent_is_not_withdrawn() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    let session = one.new_session_of("scripted", &home);
+    let script = [
+        scripted::chunk("begun"),
+        r#"{"jsonrpc":"2.0","id":"r","method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[]}}"#
+            .to_owned(),
+        r#"await "r""#.to_owned(),
+    ];
+    let turn = one.begin_prompt(&session, &script.join("\n"));
+    let asked = one.until_permission_asked();
+    let load = other.begin_on("session/load", &session, &home);
+    other.until_said("begun");
+    other.notify("$/cancel_request", json!({"requestId": load}));
+    assert_eq!(other.finish(load).code(), -32800);
+    assert_eq!(other.call("session/list", json!({})).before, [] as [Value; 0]);
+    assert!(
+        !other
+            .received
+            .iter()
+            .any(|line| line.contains("$/cancel_request"))
+    );
+    one.answer(&asked, json!({"outcome": {"outcome": "cancelled"}}));
+    one.finish(turn).result();
+}

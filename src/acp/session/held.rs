@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::super::message;
 use super::super::peer::Peer;
+use super::Session;
 
 /// Until when messages are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ impl Held {
         }
     }
 
-    /// Removes and gives the messages that are so.
+    /// Removes and returns the matching messages.
     pub(super) fn remove(&mut self, is_so: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
         let lines = std::mem::take(&mut self.lines);
         let (removed, left): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| is_so(line));
@@ -67,8 +69,40 @@ impl Held {
         removed
     }
 
+    /// Whether this request is held back. The first message may be on its way once what is held is sent.
+    pub(super) fn has_unsent(&self, request: u64) -> bool {
+        let on_its_way = usize::from(self.until == Until::Sent);
+        let mut unsent = self.lines.iter().skip(on_its_way);
+        unsent.any(|line| message::is_request(line, request))
+    }
+
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(|line| &**line)
+    }
+}
+
+impl Session {
+    /// Sends what was held back, and from then on everything at once.
+    pub(in crate::acp) async fn release(&self) {
+        let _unless_sent = UnlessSent(self);
+        loop {
+            let line = {
+                let mut state = self.lock();
+                let Some(held) = &mut state.held else { return };
+                held.until = Until::Sent;
+                let Some(line) = held.first() else {
+                    state.held = None;
+                    return;
+                };
+                line
+            };
+            if self.peer.outbox.push_leaving_room(&[&line]).await.is_err() {
+                return;
+            }
+            if let Some(held) = &mut self.lock().held {
+                held.remove_first();
+            }
+        }
     }
 }
 
@@ -76,5 +110,18 @@ impl Drop for Held {
     fn drop(&mut self) {
         let bytes = self.lines.iter().map(|line| line.len()).sum();
         self.peer.let_go(self.lines.len(), bytes);
+    }
+}
+
+/// When it is dropped, what was not sent waits for the next request or turn.
+struct UnlessSent<'a>(&'a Session);
+
+impl Drop for UnlessSent<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = &mut self.0.lock().held
+            && held.until == Until::Sent
+        {
+            held.until = Until::NextTurn;
+        }
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use bridge_protocol::raw::RawJson;
 use serde_json::value::RawValue;
 
 use super::{InitializeRequest, Launch};
+use crate::agent::members::{Members, object_of};
 
 /// The key of a pooled process. Conversations with equal keys can share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,8 +29,8 @@ impl PoolKey {
             client_params,
             ..
         } = &launch.initialize;
-        let client =
-            [client_capabilities, client_info, client_params].map(|raw| raw.as_deref().map(RawValue::get));
+        let client = [client_capabilities, client_info].map(|raw| raw.as_deref().map(RawValue::get));
+        let others = client_params.as_deref().and_then(without_meta);
         Self {
             agent: agent.to_owned(),
             environment: hash_of(&(
@@ -38,7 +40,7 @@ impl PoolKey {
                 &launch.command.env_remove,
                 &launch.command.working_dir,
             )),
-            client: hash_of(&client),
+            client: hash_of(&(client, others.as_ref().map(RawJson::get))),
             apart: None,
         }
     }
@@ -67,6 +69,13 @@ impl PoolKey {
     pub fn agent(&self) -> &str {
         &self.agent
     }
+}
+
+/// Parameters without their `_meta`, which may be another one for each connection of the same client, such as a trace.
+fn without_meta(params: &RawValue) -> Option<RawJson> {
+    let mut members: Members = serde_json::from_str(params.get()).ok()?;
+    members.shift_remove("_meta");
+    object_of(&members)
 }
 
 fn hash_of(value: &impl Hash) -> u64 {

@@ -1,0 +1,161 @@
+//! The editor's own prompts in a session: the turns that answer them, which of them are cancelled, and the continuations that
+//! they wait for.
+
+use bridge_protocol::TurnId;
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::turn::TurnResult;
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::{Session, State};
+
+/// A prompt of the editor.
+pub(super) struct OwnPrompt {
+    /// The turn that it is to have.
+    id: TurnId,
+    is_cancelled: bool,
+    /// Set if it is a command that continues a turn.
+    pub(super) continuation: Option<Continuation>,
+}
+
+/// A continuation that a prompt waits for.
+pub(super) struct Continuation {
+    /// Whether it was seen to be due. After that, it can end without a turn.
+    is_due: bool,
+    /// The turn, once it has begun.
+    pub(super) turn: Option<TurnId>,
+    pub(super) ended: oneshot::Sender<TurnResult>,
+}
+
+impl Session {
+    /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
+    pub(in crate::acp) fn prompt_arrives(&self, turn: TurnId) {
+        self.lock().prompts.push(OwnPrompt {
+            id: turn,
+            is_cancelled: false,
+            continuation: None,
+        });
+    }
+
+    /// The prompt of this turn is answered.
+    pub(in crate::acp) fn prompt_answered(&self, turn: &TurnId) {
+        self.lock().prompts.retain(|own| own.id != *turn);
+    }
+
+    /// Whether the prompt of this turn was cancelled.
+    pub(in crate::acp) fn is_cancelled(&self, turn: &TurnId) -> bool {
+        let state = self.lock();
+        let own = state.prompts.iter().find(|own| own.id == *turn);
+        own.is_some_and(|own| own.is_cancelled)
+    }
+
+    /// The turns of the editor's prompts.
+    pub(in crate::acp) fn turns(&self) -> Vec<TurnId> {
+        self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
+    }
+
+    /// The turn that the prompt of this id continues from now on is its own. Receives the end of that turn, and nothing if the
+    /// continuation ends without one.
+    pub(in crate::acp) fn awaits_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
+        let (ended, end) = oneshot::channel();
+        if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
+            own.continuation = Some(Continuation {
+                is_due: false,
+                turn: None,
+                ended,
+            });
+        }
+        end
+    }
+
+    /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
+    /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
+    pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
+        let mut state = self.lock();
+        let State { prompts, running, .. } = &mut *state;
+        let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
+        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.id));
+        let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
+        let running = running.iter_mut().filter(|(turn, _)| is_meant(turn));
+        let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
+        let found = own
+            .chain(running)
+            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then_some(turn))
+            .collect();
+        self.prompts_cancelled.notify_waiters();
+        found
+    }
+
+    /// Waits until the prompt of this turn is cancelled.
+    pub(in crate::acp) async fn cancelled(&self, turn: &TurnId) {
+        loop {
+            let changed = self.prompts_cancelled.notified();
+            if self.is_cancelled(turn) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the prompt of this turn is cancelled, or the session is closed.
+    pub(in crate::acp) async fn prompt_cancelled(&self, turn: &TurnId) {
+        loop {
+            let changed = self.prompts_cancelled.notified();
+            if self.is_cancelled(turn) || self.conversation().is_none() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether the running turn is one of the editor's.
+    pub(in crate::acp) fn runs_own_turn(&self) -> bool {
+        let state = self.lock();
+        state
+            .running
+            .as_ref()
+            .is_some_and(|(running, _)| state.is_own(running))
+    }
+}
+
+impl State {
+    /// Ends the wait for continuations whose turn does not run: its end was missed.
+    pub(super) fn continuation_missed(&mut self) {
+        let running = self.running.as_ref().map(|(turn, _)| turn);
+        for own in &mut self.prompts {
+            (own.continuation).take_if(|awaited| awaited.turn.is_some() && awaited.turn.as_ref() != running);
+        }
+    }
+
+    /// Whether the turn is that of a prompt of the editor.
+    pub(super) fn is_own(&self, turn: &TurnId) -> bool {
+        self.prompts.iter().any(|own| own.turn() == turn)
+    }
+
+    /// Ends the wait for a continuation that has no turn: it was given up, called off or put off.
+    pub(super) fn continuation_changed(&mut self, conversation: &Conversation) {
+        let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
+        let runs = matches!(
+            conversation.state,
+            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+        );
+        for own in &mut self.prompts {
+            if let Some(awaited) = &mut own.continuation {
+                awaited.is_due |= is_due;
+            }
+            (own.continuation)
+                .take_if(|awaited| awaited.is_due && awaited.turn.is_none() && !is_due && !runs);
+        }
+    }
+}
+
+impl OwnPrompt {
+    /// The turn that answers it.
+    pub(super) fn turn(&self) -> &TurnId {
+        let continued = self
+            .continuation
+            .as_ref()
+            .and_then(|awaited| awaited.turn.as_ref());
+        continued.unwrap_or(&self.id)
+    }
+}
