@@ -10,7 +10,7 @@ use super::rounds::number_from;
 use crate::random::Random;
 
 /// Rounds unless `CRASH_ROUNDS` says otherwise: what fits into the plain test run.
-const ROUNDS: u64 = 8;
+const ROUNDS: u64 = 4;
 
 /// What is done in a round.
 const STEPS: usize = 14;
