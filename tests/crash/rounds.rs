@@ -22,7 +22,7 @@ use crate::signs::Watched;
 const CLIENTS: usize = 4;
 
 /// Rounds unless `CRASH_ROUNDS` says otherwise: what fits into the plain test run.
-const ROUNDS: usize = 30;
+const ROUNDS: usize = 20;
 
 /// A start is killed after less than so many changes on disk: about as many as it makes until it listens.
 const CHANGES_OF_A_START: usize = 40;

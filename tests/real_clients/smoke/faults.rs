@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Acpx, ended_well, only_conversations, told};
 use crate::processes;
 use crate::real_clients::editor::Editor;
-use crate::real_clients::sdks::{PYTHON, RUST, Sdk, TYPESCRIPT};
+use crate::real_clients::sdks::{RUST, Sdk, TYPESCRIPT};
 use crate::real_clients::{ClientLab, text};
 
 /// What a fault does to the client in whose turn it happens.
@@ -192,7 +192,7 @@ fn outlives(lab: &ClientLab, sdk: &Sdk, fault: &Fault, mut editor: Editor) -> Op
 }
 
 /// All faults one after another, so that the other sessions are open when one is struck.
-fn outlives_all(sdk: &Sdk) -> Option<()> {
+pub(in crate::real_clients) fn outlives_all(sdk: &Sdk) -> Option<()> {
     let lab = ClientLab::new()?;
     let mut editor = restarted(&lab, sdk)?;
     let mut sessions = Vec::new();
@@ -231,12 +231,6 @@ pub(in crate::real_clients) fn outlives_all_in_acpx() -> Option<()> {
 #[ignore = "installs the real adapter"]
 fn a_session_outlives_each_fault_in_an_editor_on_the_typescript_sdk() {
     or_skip!(outlives_all(&TYPESCRIPT));
-}
-
-#[test]
-#[ignore = "installs the real adapter"]
-fn a_session_outlives_each_fault_in_an_editor_on_the_python_sdk() {
-    or_skip!(outlives_all(&PYTHON));
 }
 
 #[test]
