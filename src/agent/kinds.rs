@@ -65,8 +65,6 @@ pub struct AgentKind {
     pub close_answers_early: bool,
     /// Whether its sessions share a process below the program, so that a prompt which ends it ends the others' too.
     pub shares_process: bool,
-    /// How many milliseconds it gets to end after the end of its input, before it is sent a signal.
-    pub end_of_input_grace_ms: u64,
     /// Words, in lower case, of an error that says that it does not have the requested session. All words of one entry
     /// occur together.
     pub unknown_session: &'static [&'static [&'static str]],

@@ -113,8 +113,8 @@ pub trait Subscriber: Send {
     /// Sends one of the first events of a subscription once there is room; false if the subscriber has disconnected.
     fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool>;
 
-    /// It missed events. Ends the subscription, and sends the cursor after which the subscriber can continue; or gives the
-    /// subscriber back, which goes on with the next event.
+    /// It missed events. Ends the subscription, and sends the cursor after which the subscriber can continue; or returns the
+    /// subscriber, which then gets the next events.
     fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>>;
 
     /// Whether it has disconnected.

@@ -18,6 +18,7 @@
 //! under another name, and so is a damaged journal. Nothing set aside is ever deleted. The module `report` owns what
 //! is reported.
 
+mod aside;
 mod report;
 
 use std::fs;
@@ -25,7 +26,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use super::apply::{self, Entry, FORMAT, Mark};
-use super::body::{Bodies, rename_durably, sync_folder_of};
+use super::body::{Bodies, rename_durably};
 use super::compact;
 use super::error::StoreError;
 use super::journal::{self, BadRegion, Header, Journal, Position};
@@ -35,6 +36,9 @@ use super::trust::Trust;
 use crate::files::durable;
 use crate::paths::names;
 
+pub use aside::set_aside_in;
+use aside::{exists, free_name, set_aside};
+pub(super) use aside::{keep_aside, kept_damaged};
 pub use report::{OpenReport, RebuildReason};
 
 /// How many lines are replayed as one batch. sled frees no page while it applies a batch: batches of 4,096 took four
@@ -707,16 +711,6 @@ fn write_first_mark(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> 
     keyspace.hand_over()
 }
 
-/// Renames a file or folder, if it exists, to a free numbered name.
-fn set_aside(path: &Path, name: &str) -> Result<Option<PathBuf>, StoreError> {
-    if !exists(path)? {
-        return Ok(None);
-    }
-    let aside = free_name(path, name)?;
-    rename_durably(path, &aside)?;
-    Ok(Some(aside))
-}
-
 /// A copy of the database that has not replaced it yet, in the folder of unfinished databases.
 pub(super) struct Renewed<'a> {
     paths: &'a StorePaths,
@@ -768,67 +762,6 @@ fn remove_folder(path: &Path) -> Result<(), StoreError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Copies the file to a free numbered name.
-pub(super) fn keep_aside(path: &Path, name: &str) -> Result<PathBuf, StoreError> {
-    let aside = free_name(path, name)?;
-    let copied = fs::copy(path, &aside)
-        .and_then(|_| durable::sync_file(&fs::File::open(&aside)?, &aside))
-        .map_err(StoreError::io("copy", path))
-        .and_then(|()| sync_folder_of(&aside));
-    if copied.is_err() {
-        // Half a copy is useless, and disk space may be short.
-        let _left = fs::remove_file(&aside);
-    }
-    copied.map(|()| aside)
-}
-
-/// Returns the name with the number after the highest in use, so that the numbers show the order.
-fn free_name(beside: &Path, name: &str) -> Result<PathBuf, StoreError> {
-    let highest = numbered(beside, name)?.last().map_or(0, |(number, _)| *number);
-    Ok(beside.with_file_name(format!("{name}-{}", highest + 1)))
-}
-
-/// Returns the siblings of `beside` with this name and a number, in order.
-fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-    let folder = beside.parent().unwrap_or(beside);
-    let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let mut found: Vec<(u64, PathBuf)> = entries
-        .map_err(StoreError::io("list", folder))?
-        .into_iter()
-        .filter_map(|entry| {
-            let file_name = entry.file_name();
-            let number = file_name.to_str()?.strip_prefix(name)?.strip_prefix('-')?;
-            Some((number.parse().ok()?, entry.path()))
-        })
-        .collect();
-    found.sort();
-    Ok(found)
-}
-
-/// Returns set-aside files that may hold what no other file holds.
-pub(super) fn kept_damaged(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-    let mut found = numbered(beside, DAMAGED_STORE)?;
-    found.extend(numbered(beside, DAMAGED)?);
-    Ok(found)
-}
-
-/// Returns the set-aside files of a store.
-///
-/// # Errors
-/// [`StoreError::Io`] if the folder cannot be listed.
-pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let beside = folder.join(names::JOURNAL);
-    let mut found = Vec::new();
-    for name in [BROKEN, DAMAGED_STORE, DAMAGED, UNNAMED_BODIES, UNREADABLE_REPORT] {
-        found.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));
-    }
-    Ok(found)
-}
-
-fn exists(path: &Path) -> Result<bool, StoreError> {
-    path.try_exists().map_err(StoreError::io("look for", path))
 }
 
 #[cfg(test)]

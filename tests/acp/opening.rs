@@ -397,7 +397,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     load(&mut editor, "session/load", json!([]), json!([]));
     assert_eq!(last_opened(), (json!([server_named("others")]), json!([folder])));
 
-    // While a turn runs, the editor is told.
+    // During a turn, the editor gets a message instead.
     let turn = editor.begin_prompt(&session, "[[ask may I]]");
     let asked = editor.until_permission_asked();
     let mut other = Editor::start(&home);

@@ -322,7 +322,7 @@ async fn everything_is_refused_where_that_was_said() {
     assert_eq!(app.get(id).await.interrupts, []);
 }
 
-/// Whoever comes second is told who was first, also when both answers are on their way at once.
+/// The second answer is refused with the name of the first client, even if both were sent at the same time.
 #[tokio::test]
 async fn of_answers_at_the_same_time_the_second_is_told_of_the_first() {
     let home = Home::new();

@@ -16,6 +16,7 @@ use crate::transcript::claude;
 ///   A resume and a fork keep the mode of the last prompt.
 /// - A prompt that a usage limit refused stays in the model's history.
 /// - It may continue in another transcript under the same session id (`/clear`).
+/// - In the middle of a stream, it takes up to 2 s to end after the end of its input, until its own child has ended.
 /// - About 54 minutes after the last request, the adapter sends itself `/compact` in an open session of 200,000
 ///   tokens or more.
 pub static CLAUDE: AgentKind = AgentKind {
@@ -46,8 +47,6 @@ pub static CLAUDE: AgentKind = AgentKind {
     fork_point: ForkPointSupport::Message,
     model_setting: ModelSetting::ConfigOption,
     close_answers_early: true,
-    // Up to 2 s in the middle of a stream, until its own child has ended.
-    end_of_input_grace_ms: 3_000,
     unknown_session: &[&["requires a valid session id"]],
     may_show_failure: |line| {
         memmem::find(line, b"_claude/rateLimit").is_some()

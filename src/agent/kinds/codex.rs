@@ -5,7 +5,7 @@ use memchr::memmem;
 use super::{AgentKind, ForkPointSupport, GENERIC, Package, Retention, TranscriptRoot};
 use crate::transcript::codex;
 
-/// Codex.
+/// Codex. It takes 7 s to end after the end of its input, and 0.3 s after a signal.
 pub static CODEX: AgentKind = AgentKind {
     name: "codex",
     package: Some(Package {
@@ -22,8 +22,6 @@ pub static CODEX: AgentKind = AgentKind {
     retention: Retention::Kept("it is not known to delete transcripts; it compresses unused ones"),
     fork_point: ForkPointSupport::Turn,
     shares_process: true,
-    // It takes 7 s to end on its own, and 0.3 s after a signal.
-    end_of_input_grace_ms: 500,
     unknown_session: &[
         &["no rollout found"],
         // Also of a session that it has just opened, if its file was moved.

@@ -20,7 +20,6 @@ pub static GENERIC: AgentKind = AgentKind {
     model_setting: ModelSetting::ConfigOptionOrSetModel,
     close_answers_early: false,
     shares_process: false,
-    end_of_input_grace_ms: 2_000,
     unknown_session: &[&["session not found"]],
     may_show_failure: |_| false,
     connection_failure: FailureKind::Network,

@@ -51,7 +51,7 @@ struct Turn<'a> {
     message: String,
     message_id: String,
     ends_with_text: bool,
-    /// Whether a text that is said now ends the reply. As Claude Code does, its record says so.
+    /// Whether the next text ends the reply. Its record then has a stop reason, as with Claude Code.
     is_at_end: bool,
     lingers: bool,
     forget: bool,

@@ -285,7 +285,7 @@ fn when_an_agent_was_too_fast_everyone_is_told() {
     assert_eq!(two.kinds(), ["closed", "lagged"]);
 }
 
-/// A subscriber that goes on when events were missed.
+/// A subscriber that keeps its subscription after a gap.
 struct Stays(Mailbox);
 
 impl Subscriber for Stays {
