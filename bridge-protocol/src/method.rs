@@ -15,7 +15,7 @@ mod daemon;
 mod transcript;
 
 use schemars::JsonSchema;
-use serde::de::{self, DeserializeOwned, value};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{BridgeError, ErrorKind};
@@ -34,6 +34,8 @@ pub trait Method: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'sta
     const NAME: &'static str;
     /// What it does, as the lines of a doc comment.
     const ABOUT: &'static [&'static str];
+    /// The names of its parameters in Rust, in the order of its declaration.
+    const MEMBERS: &'static [&'static str];
     /// The kinds of its own errors. Any method may also be `shuttingDown`, or fail with JSON-RPC's own errors.
     const ERRORS: &'static [ErrorKind];
 
@@ -151,27 +153,8 @@ macro_rules! method {
         }
     };
     (
-        @scope () [[$($about:literal),+] $name:literal, $method:ident, $answer:ty] [$($error:ident),*] { $($members:tt)* }
-        { $($scoped:tt)* }
-    ) => {
-        $crate::method::parameters! { $(#[doc = $about])+ $method { $($members)* } }
-        impl $crate::method::Method for $method {
-            type Answer = $answer;
-            const NAME: &'static str = $name;
-            const ABOUT: &'static [&'static str] = &[$($about),+];
-            const ERRORS: &'static [$crate::error::ErrorKind] = &[$($crate::error::ErrorKind::$error),*];
-            $($scoped)*
-        }
-    };
-}
-
-/// Declares the parameters of a method.
-macro_rules! parameters {
-    (
-        $(#[doc = $about:literal])+
-        $method:ident {
-            $( $(#[doc = $what:literal])+ $member:ident: $type:ty $(= $default:ident)?, )*
-        }
+        @scope () [[$($about:literal),+] $name:literal, $method:ident, $answer:ty] [$($error:ident),*]
+        { $( $(#[doc = $what:literal])+ $member:ident: $type:ty $(= $default:ident)?, )* } { $($scoped:tt)* }
     ) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -181,10 +164,19 @@ macro_rules! parameters {
             #[serde(skip_serializing_if = "crate::declare::is_default" $(, $default, deserialize_with = "crate::method::null_is_default")?)]
             pub $member: $type,
         )* }
+
+        impl $crate::method::Method for $method {
+            type Answer = $answer;
+            const NAME: &'static str = $name;
+            const ABOUT: &'static [&'static str] = &[$($about),+];
+            const MEMBERS: &'static [&'static str] = &[$(stringify!($member)),*];
+            const ERRORS: &'static [$crate::error::ErrorKind] = &[$($crate::error::ErrorKind::$error),*];
+            $($scoped)*
+        }
     };
 }
 
-use {method, methods, parameters};
+use {method, methods};
 
 /// Carries out a method.
 pub trait Handle<M: Method>: Send + Sync + 'static {
@@ -218,39 +210,20 @@ where
     transcript::visit(visitor);
 }
 
-/// The names of a method's parameters, in the order of its declaration.
+/// The names of a method's parameters on the wire, in the order of its declaration.
 #[must_use]
-pub fn parameter_names<M: Method>() -> &'static [&'static str] {
-    let mut members = Members(&[]);
-    // Its error is always that it reads no value.
-    M::deserialize(&mut members).err();
-    members.0
+pub fn parameter_names<M: Method>() -> Vec<String> {
+    M::MEMBERS.iter().copied().map(camel_case).collect()
 }
 
-/// The names of a struct's members: a deserializer is passed them, as they are on the wire, before it reads a value.
-struct Members(&'static [&'static str]);
-
-impl<'de> Deserializer<'de> for &mut Members {
-    type Error = value::Error;
-
-    fn deserialize_struct<V: de::Visitor<'de>>(
-        self,
-        _: &'static str,
-        members: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        self.0 = members;
-        self.deserialize_any(visitor)
-    }
-
-    fn deserialize_any<V: de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(de::Error::custom("there is no value"))
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
-        tuple tuple_struct map enum identifier ignored_any
-    }
+/// The form that serde gives a member's name: `request_id` is `requestId`, `r#as` is `as`.
+fn camel_case(member: &str) -> String {
+    let mut words = member.trim_start_matches("r#").split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        let (initial, rest) = word.split_at(word.len().min(1));
+        name + &initial.to_uppercase() + rest
+    })
 }
 
 /// Absent and null mean the same.

@@ -9,10 +9,11 @@ use serde_json::value::RawValue;
 ///
 /// Numbers keep their digits, objects their unknown fields and the order of their keys. Two values are equal if their
 /// bytes are.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[debug("{_0}")]
 #[serde(transparent)]
-pub struct RawJson(Box<RawValue>);
+#[schemars(inline, description = "")]
+pub struct RawJson(#[schemars(with = "serde_json::Value")] Box<RawValue>);
 
 impl RawJson {
     /// Wraps a value that serde has already checked.
@@ -74,8 +75,7 @@ impl Default for RawJson {
 impl From<serde_json::Value> for RawJson {
     fn from(value: serde_json::Value) -> Self {
         // Cannot fail: the keys of a `Value` are text, and its numbers are JSON numbers.
-        let text = value.to_string();
-        RawValue::from_string(text).map_or_else(|_| Self(RawValue::NULL.to_owned()), Self)
+        Self::from_value(&value).unwrap_or_default()
     }
 }
 
@@ -86,21 +86,6 @@ impl PartialEq for RawJson {
 }
 
 impl Eq for RawJson {}
-
-impl schemars::JsonSchema for RawJson {
-    /// Inlined, because the schema accepts anything and a named one would add nothing.
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "RawJson".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        true.into()
-    }
-}
 
 /// A prompt: ACP's content blocks, byte for byte. On the wire an array of blocks, or a string, which is one text block.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]

@@ -39,8 +39,11 @@ pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
         let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
         let known = parameter_names::<M>();
         let given: BTreeMap<Cow<'_, str>, IgnoredAny> = serde_json::from_str(text).unwrap_or_default();
-        if let Some(unknown) = given.keys().find(|name| !known.contains(&name.as_ref())) {
-            let hint = match nearest(unknown, known) {
+        if let Some(unknown) = given
+            .keys()
+            .find(|name| !known.iter().any(|known| known == name.as_ref()))
+        {
+            let hint = match nearest(unknown, &known) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None if known.is_empty() => "it takes no parameters".to_owned(),
                 None => format!("it takes {}", known.join(", ")),
@@ -96,11 +99,10 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
 }
 
 /// The known name that a misspelled one is most like.
-fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
     let best = known
         .iter()
-        .copied()
         .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
     (alike(best) >= ALIKE).then_some(best)
 }

@@ -138,8 +138,8 @@ impl Builder {
     fn params<M: Method>(&mut self) -> Vec<Content> {
         let mut schema = self.schemas.members::<M>();
         let required: Vec<Value> = schema["required"].as_array().cloned().unwrap_or_default();
-        let content = |name: &&str| {
-            let mut schema = schema["properties"][name].take();
+        let content = |name: String| {
+            let mut schema = schema["properties"][&name].take();
             let description = schema
                 .as_object_mut()
                 .and_then(|members| members.remove("description"));
@@ -150,11 +150,11 @@ impl Builder {
             Content {
                 description: description.as_ref().and_then(Value::as_str).map(str::to_owned),
                 required: required.iter().any(|required| *required == *name),
-                name: (*name).to_owned(),
+                name,
                 schema,
             }
         };
-        parameter_names::<M>().iter().map(content).collect()
+        parameter_names::<M>().into_iter().map(content).collect()
     }
 
     /// The subscription to events, what the daemon sends for it, and the method that ends it.
