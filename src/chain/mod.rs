@@ -12,7 +12,7 @@ mod undoing;
 
 pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 pub use restoring::ChainFault;
-pub use undoing::{EarlierHead, Undoing, undoing, undoing_to};
+pub use undoing::{EarlierHead, Undoing, has_moved_from, undoing, undoing_to};
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};

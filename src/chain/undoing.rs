@@ -52,10 +52,27 @@ struct Stack {
 #[must_use]
 pub fn undoing(lineage: &[LineageEntry], links: &[Link]) -> Option<Undoing> {
     let Stack { mut done, current } = read(lineage);
+    let here = links.last().map(|head| &head.cwd);
+    // No entry says that a folder was moved back while the chain was empty.
+    while matches!(done.last(), Some(Done::Moved { from }) if Some(from) == here) {
+        done.pop();
+    }
     match done.pop()? {
         Done::Moved { from } => Some(Undoing::Move { cwd: from }),
         Done::Branched(earlier) => earlier_head(earlier, &current, lineage, links),
     }
+}
+
+/// Whether a move that began in this folder was not undone yet, whatever was done since.
+#[must_use]
+pub fn has_moved_from(folder: &str, lineage: &[LineageEntry]) -> bool {
+    move_from(folder, &read(lineage).done).is_some()
+}
+
+/// The last move that began in this folder.
+fn move_from(folder: &str, done: &[Done]) -> Option<usize> {
+    done.iter()
+        .rposition(|done| matches!(done, Done::Moved { from } if from == folder))
 }
 
 /// Returns the undo that brings back the latest branch with this session and everything that was done after it.
@@ -116,9 +133,10 @@ fn read(lineage: &[LineageEntry]) -> Stack {
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(Done::Branched(std::mem::take(&mut current)));
             }
-            LineageReason::Undone => match done.last() {
-                Some(Done::Moved { .. }) if current.sessions.last() == Some(&entry.upstream_id) => {
-                    done.pop();
+            LineageReason::Undone => match move_from(&entry.cwd, &done) {
+                // Of a folder that was moved with all its conversations, what was done since stays.
+                Some(place) if current.sessions.last() == Some(&entry.upstream_id) => {
+                    done.remove(place);
                 }
                 // Changes after the branch are undone with it.
                 _ => {
@@ -301,6 +319,29 @@ mod tests {
 
     fn to(id: &str, dropped: u64) -> Option<(String, u64)> {
         Some((id.to_owned(), dropped))
+    }
+
+    #[test]
+    fn a_move_that_was_undone_with_its_folder_leaves_what_was_done_since() {
+        let moved = || {
+            let past = Past::new().then("a", LinkReason::Created, None).turns(3);
+            past.moved("/new", LinkReason::Moved)
+        };
+        let old = moved().lineage[0].cwd.clone();
+        let edited = moved().then("b", LinkReason::Edited, Some("a")).turns(1);
+        assert!(has_moved_from(&old, &edited.lineage));
+        let back = edited.moved(&old, LinkReason::Undone);
+        assert!(!has_moved_from(&old, &back.lineage));
+        assert_eq!(back.next(), to("a", 1));
+        assert_eq!(back.undone().next(), None);
+        // A reset leaves no session that could say that its folder was moved back.
+        let mut back = moved().reset().undone();
+        back.chain.relocate(
+            |_, _| Some(old.clone()),
+            LinkReason::Undone,
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(back.next(), None);
     }
 
     #[test]

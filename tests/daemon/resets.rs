@@ -15,7 +15,7 @@ async fn undo(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
 }
 
 /// Replaces the last turn.
-async fn edit_last(app: &App, id: ConversationId, prompt: &str) {
+pub(super) async fn edit_last(app: &App, id: ConversationId, prompt: &str) {
     let at = app.checkpoints(id).await.pop().unwrap().id;
     let edit = json!({"conversationId": id, "at": at, "prompt": prompt});
     app.call("conversation/edit", edit).await.unwrap();

@@ -8,6 +8,7 @@ use bridge_protocol::link::LineageReason;
 use serde_json::json;
 
 use super::error_words;
+use super::resets::edit_last;
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::moved_trees::{STRAY, call, listed_in, move_tree, stray, undo_tree};
@@ -41,6 +42,32 @@ async fn an_undo_takes_along_what_was_done_since() {
     }
     assert_eq!(app.remembered(edited).await, ["one", "two", "more"]);
     assert_eq!(app.remembered(gone).await, ["three"]);
+}
+
+/// Undoing the move is no change of its own: the next undo takes back what was done before it.
+#[tokio::test]
+async fn an_undo_of_a_folder_leaves_the_next_undo_what_was_done_since() {
+    for since in ["edit", "fork", "reset"] {
+        let home = Home::new();
+        let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&old, &["one", "two"]).await;
+        fs::rename(&old, &new).unwrap();
+        let moved = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+        match since {
+            "edit" => edit_last(&app, id, "other").await,
+            "fork" => drop(app.fork(id, true).await.unwrap()),
+            _ => drop(app.ask("conversation/reset", id).await),
+        }
+        fs::rename(&new, &old).unwrap();
+        undo_tree(&app, &moved).await.unwrap();
+        app.ask("conversation/undo", id).await;
+        assert_eq!(app.get(id).await.cwd, old, "{since}");
+        assert_eq!(app.remembered(id).await, ["one", "two"], "{since}");
+        let nothing = json!({"conversationId": id});
+        let error = app.call("conversation/undo", nothing).await;
+        refused(error.map(drop), ErrorKind::Conflict);
+    }
 }
 
 /// What went further since is not what went with the move, and an undo that would do nothing says so.

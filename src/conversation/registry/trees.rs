@@ -32,7 +32,7 @@ use super::super::moving;
 use super::super::trees::{Begun, Part, State, TreeMove};
 use super::super::work::Progress;
 use super::Registry;
-use crate::chain::{Undoing, undoing};
+use crate::chain::has_moved_from;
 use crate::transcript::moving::{self as files, Moving, SharedNeighbours, Step};
 use holding::Held;
 pub(super) use planning::ShelvedRoot;
@@ -409,11 +409,8 @@ impl Registry {
         progress: Arc<Progress>,
     ) -> Result<(), ConversationError> {
         let record = self.record(id)?;
-        let lineage = self.services.store.lineage_all(id)?;
-        // Where something else was done since this is a move of its own, which an undo takes back in its turn.
-        let last = undoing(&lineage, record.chain.links());
         let to = destination.of_conversation(&record);
-        let undoes = takes_back && matches!(last, Some(Undoing::Move { cwd }) if cwd == to);
+        let undoes = takes_back && has_moved_from(&to, &self.services.store.lineage_all(id)?);
         let call = Call::Move {
             destination,
             undoes,
