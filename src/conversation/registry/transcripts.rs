@@ -17,7 +17,7 @@ use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
 use super::super::error::{Candidate, ConversationError};
-use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
+use super::super::page::PageRoom;
 use super::super::services::Services;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
@@ -495,12 +495,6 @@ fn place_of(cursor: &Cursor) -> Option<Place> {
         bytes.extend_from_slice(rest.as_bytes());
     }
     Some(Place::new(at, Path::new(&OsString::from_vec(bytes))))
-}
-
-impl Weighed for Transcript {
-    fn weight(&self) -> usize {
-        FRAME_BYTES + self.cwd.len() + self.title.len() + self.upstream_id.as_str().len() + self.path.len()
-    }
 }
 
 #[cfg(test)]
