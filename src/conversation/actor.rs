@@ -36,7 +36,7 @@ use crate::agent::pool::Lease;
 use super::answer::{Answer, CallKey};
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
-use super::effect::{Call, Deadline, Effects, Found, Input, Opened};
+use super::effect::{Call, Deadline, Effect, Found, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
@@ -464,8 +464,8 @@ impl Actor {
     }
 
     /// Everything that one input causes has its time, so that no event is dated later than the next one.
-    fn carry_out(&mut self, effects: Effects<Reply>, at: Timestamp) {
-        let (effects, answers) = effects.into_parts();
+    fn carry_out(&mut self, mut effects: Vec<Effect<Reply>>, at: Timestamp) {
+        let answers = effects.split_off(effects.partition_point(|effect| effect.rank() == 0));
         let transcripts = self.to_look_at(&effects);
         for effect in effects {
             self.carry(effect, at);

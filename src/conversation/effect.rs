@@ -2,7 +2,6 @@
 
 mod call;
 mod cut;
-mod list;
 
 use std::sync::Arc;
 
@@ -31,7 +30,6 @@ use super::work::Progress;
 
 pub use call::{Call, Fork, NewTurn};
 pub use cut::{Arrival, Part};
-pub use list::Effects;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -500,4 +498,17 @@ pub enum Effect<R> {
     Disarm(Deadline),
     /// The conversation is deleted: the actor ends. Always the last effect.
     End,
+}
+
+impl<R> Effect<R> {
+    /// Its place among the effects of one input. Answers come behind everything else, since a turn's events precede the answer to
+    /// its prompt.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Answer(..) => 1,
+            Self::End => 2,
+            _ => 0,
+        }
+    }
 }

@@ -17,7 +17,7 @@ use super::closed_sessions::ClosedSessions;
 use super::disk;
 use super::effect::Branched;
 use super::error::ConversationError;
-use super::history::History;
+use super::history::{History, Reach};
 use super::keeping;
 use super::resource::Resource;
 use super::services::Services;
@@ -115,7 +115,7 @@ fn of_head(
         Some(uuid) => Some(disk::checkpoint(&entry.name, id, uuid)),
         None => {
             let lineage = services.store.lineage_all(record.id)?;
-            let history = History::of_conversation(services, record, &lineage)?;
+            let history = History::of(services, record, &lineage, Reach::Agent)?;
             history
                 .last_place()
                 .filter(|_| history.last_session() == Some(id))

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::Climber;
 use crate::conversation::error::ConversationError;
 use crate::conversation::growth::Loaded;
-use crate::conversation::history::History;
+use crate::conversation::history::{History, Reach};
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
@@ -105,7 +105,7 @@ fn count(
     let turns = match head {
         Some(_) => {
             let lineage = services.store.lineage_all(record.id)?;
-            History::of_conversation(services, record, &lineage)?.turns()
+            History::of(services, record, &lineage, Reach::Agent)?.turns()
         }
         None => own.turns(),
     };

@@ -12,7 +12,7 @@ use super::secrets::{named_only, without_values};
 use super::{Export, Left, exported};
 use crate::conversation::bundle::Trouble;
 use crate::conversation::error::ConversationError;
-use crate::conversation::history::History;
+use crate::conversation::history::{History, Reach};
 use crate::conversation::page::encoded_bytes;
 use crate::conversation::services::{Services, now};
 use crate::conversation::work::Progress;
@@ -30,7 +30,7 @@ pub(super) fn answer(
     export: Export,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::to_show(services, &export.record, &export.lineage)?;
+    let history = History::of(services, &export.record, &export.lineage, Reach::Kept)?;
     let mut portable = begun(export);
     portable.kept = history.kept();
     let mut room = ANSWER_LIMIT_BYTES
@@ -60,7 +60,7 @@ pub(super) fn file(
     target: &Path,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::to_show(services, &export.record, &export.lineage)?;
+    let history = History::of(services, &export.record, &export.lineage, Reach::Kept)?;
     let values = match export.secrets {
         true => Vec::new(),
         false => without_values(&mut export.view.settings.clone()),

@@ -4,7 +4,7 @@ use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::conversation::effect::{Effects, Now};
+use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported::{hear, hear_mode, model_of_options, shown_settings};
 use crate::conversation::state::Model;
@@ -15,7 +15,7 @@ impl<R> Model<R> {
     /// few kinds that the conversation keeps are read.
     ///
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
-    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Effects<R> {
+    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if let Some(turn) = &mut self.turn
             && (turn.cleared || !turn.taken)
@@ -45,7 +45,7 @@ impl<R> Model<R> {
     }
 
     /// Hears a request for the files or terminals of the client: the agent works on the prompt, as with a tool of its own.
-    pub fn hear_client_request(&mut self, now: Now) -> Effects<R> {
+    pub fn hear_client_request(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if let Some(turn) = &mut self.turn {
             turn.cleared = false;

@@ -88,7 +88,7 @@ impl<R> Model<R> {
             .iter()
             .find(|interrupt| interrupt.id == *id)
         {
-            self.out.emit(Event::InterruptRaised {
+            self.emit(Event::InterruptRaised {
                 interrupt: interrupt.clone(),
             });
         }
@@ -252,8 +252,7 @@ impl<R> Model<R> {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.asked.turn_id.clone();
         let Some(answer) = turn.answers.take() else { return };
-        self.out
-            .emit(resolved(answer.interrupt_id, &answer.by, answer.outcome));
+        self.emit(resolved(answer.interrupt_id, &answer.by, answer.outcome));
         let told = Ok(Answer::Responded(Some(turn_id)));
         self.answer(answer.caller, told);
     }
@@ -359,7 +358,7 @@ impl<R> Model<R> {
             answer,
             caller,
         } = settled;
-        events.into_iter().for_each(|event| self.out.emit(event));
+        events.into_iter().for_each(|event| self.emit(event));
         if let Some(AgentAnswer { id, kind, outcome }) = answer {
             let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
             // ACP asks a client that cancels to answer every question so.

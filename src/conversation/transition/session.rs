@@ -6,9 +6,7 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{
-    Deadline, Disposition, Effect, Effects, Ledger, Milestone, Now, Opened, Work,
-};
+use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, Milestone, Now, Opened, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Stage, Turn, TurnPhase};
@@ -225,11 +223,11 @@ impl<R> Model<R> {
             self.info.config_options = opened.config_options;
         }
         self.info.other = opened.other;
-        self.out.emit(Event::Resumed {
+        self.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
         if let Some(loaded) = opened.loaded {
-            self.out.emit(Event::CheckpointLoaded {
+            self.emit(Event::CheckpointLoaded {
                 upstream_id: opened.upstream_id,
                 step: loaded.step,
                 messages: loaded.messages,
@@ -367,7 +365,7 @@ impl<R> Model<R> {
     }
 
     /// The agent switched to another transcript on its own (its `/clear`).
-    pub fn silent_roll(&mut self, announced: &str, now: Now) -> Effects<R> {
+    pub fn silent_roll(&mut self, announced: &str, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         let announced = announced.trim();
         let is_news = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
@@ -384,7 +382,7 @@ impl<R> Model<R> {
             self.abandon_edit();
             let state = self.state();
             if before != state {
-                self.out.emit(Event::StateChanged { state });
+                self.emit(Event::StateChanged { state });
             }
             return self.finish();
         }
