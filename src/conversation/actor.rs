@@ -11,7 +11,6 @@ mod listen;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,8 +19,9 @@ use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
 use bridge_protocol::{ConversationId, Cursor};
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -113,7 +113,8 @@ pub type Deliver = Box<dyn Fn(ConversationId, Message) -> Result<(), Message> + 
 
 /// Work beside the loop.
 struct Job {
-    work: Pin<Box<dyn Future<Output = JobDone> + Send>>,
+    number: u64,
+    work: BoxFuture<'static, Done>,
     /// Whether it changes the conversation's files: such a job is never abandoned.
     is_on_files: bool,
     /// What ends such a job early, if anything does.
@@ -122,19 +123,10 @@ struct Job {
 
 impl Job {
     /// A job whose result may have to be undone.
-    fn new<T: 'static>(
-        number: u64,
-        work: impl Future<Output = Result<(T, Resource), ConversationError>> + Send + 'static,
-        found: impl FnOnce(T) -> Found + Send + 'static,
-    ) -> Self {
+    fn new(number: u64, work: impl Future<Output = Done> + Send + 'static) -> Self {
         Self {
-            work: Box::pin(async move {
-                let (found, made) = match work.await {
-                    Ok((done, made)) => (Ok(found(done)), made),
-                    Err(error) => (Err(error), Resource::default()),
-                };
-                JobDone { number, found, made }
-            }),
+            number,
+            work: work.boxed(),
             is_on_files: false,
             progress: None,
         }
@@ -145,15 +137,7 @@ impl Job {
         number: u64,
         work: impl Future<Output = Result<Found, ConversationError>> + Send + 'static,
     ) -> Self {
-        Self {
-            work: Box::pin(work.map(move |found| JobDone {
-                number,
-                found,
-                made: Resource::default(),
-            })),
-            is_on_files: false,
-            progress: None,
-        }
+        Self::new(number, work.map_ok(|found| (found, Resource::default())))
     }
 
     /// Marks the job as one that changes the conversation's files.
@@ -171,7 +155,7 @@ struct Looking {
     call: Box<Call>,
     request: Option<CallKey>,
     reply: Reply,
-    found: Pin<Box<dyn Future<Output = Result<String, ConversationError>> + Send>>,
+    found: BoxFuture<'static, Result<String, ConversationError>>,
 }
 
 impl Looking {
@@ -185,14 +169,10 @@ impl Looking {
     }
 }
 
-/// The result of a job.
-struct JobDone {
-    number: u64,
-    found: Result<Found, ConversationError>,
-    made: Resource,
-}
+/// The result of a job, with what it made.
+type Done = Result<(Found, Resource), ConversationError>;
 
-type Write = Pin<Box<dyn Future<Output = Box<Input<Reply>>> + Send>>;
+type Write = BoxFuture<'static, Box<Input<Reply>>>;
 
 /// A question that is open at the agent.
 struct OpenQuestion {
@@ -264,8 +244,7 @@ enum Woken {
     Message(Option<Message>),
     Looked(Result<String, ConversationError>),
     Written(Box<Input<Reply>>),
-    Job(JobDone),
-    Closed(JobDone),
+    Job(u64, Done),
     Elapsed,
     Lines,
     SignedOut,
@@ -371,8 +350,8 @@ impl Actor {
                 found = look(&mut self.looking), if self.looking.is_some() => Woken::Looked(found),
                 message = self.mailbox.recv(), if self.looking.is_none() => Woken::Message(message),
                 Some(written) = self.writes.next(), if !self.writes.is_empty() => Woken::Written(written),
-                done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
-                done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
+                (number, done) = run_job(&mut self.job), if self.job.is_some() => Woken::Job(number, done),
+                (number, done) = run_job(&mut self.closing), if self.closing.is_some() => Woken::Job(number, done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
                 () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.is_deaf() => Woken::Lines,
                 () = leaving, if !stopping => Woken::SignedOut,
@@ -387,13 +366,12 @@ impl Actor {
                 Woken::Message(None) if self.model.is_at_rest() => break,
                 Woken::Message(None) => self.stop(),
                 Woken::Written(input) => self.input(*input),
-                Woken::Job(done) => {
-                    self.job = None;
-                    self.job_done(done);
-                }
-                Woken::Closed(done) => {
-                    self.closing = None;
-                    self.job_done(done);
+                Woken::Job(job, done) => {
+                    let found = done.map(|(found, made)| {
+                        self.made.add(made);
+                        found
+                    });
+                    self.input(Input::Worked { job, found });
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => {
@@ -685,12 +663,6 @@ impl Actor {
             self.input(Input::Elapsed(deadline));
         }
     }
-
-    fn job_done(&mut self, done: JobDone) {
-        let JobDone { number, found, made } = done;
-        self.made.add(made);
-        self.input(Input::Worked { job: number, found });
-    }
 }
 
 /// Whether something changed that clients see and that no event of its own reports. Checked where the change is published, so
@@ -712,17 +684,17 @@ async fn look(looking: &mut Option<Looking>) -> Result<String, ConversationError
     }
 }
 
-/// Runs the job in its place. A job that panics is removed.
-async fn run_job(job: &mut Option<Job>) -> JobDone {
+/// Runs the job in its place, from which it is removed when it is done or panics.
+async fn run_job(job: &mut Option<Job>) -> (u64, Done) {
     let Some(running) = job else {
         return std::future::pending().await;
     };
-    match AssertUnwindSafe(&mut running.work).catch_unwind().await {
-        Ok(done) => done,
-        Err(panic) => {
-            *job = None;
-            resume_unwind(panic)
-        }
+    let number = running.number;
+    let done = AssertUnwindSafe(&mut running.work).catch_unwind().await;
+    *job = None;
+    match done {
+        Ok(done) => (number, done),
+        Err(panic) => resume_unwind(panic),
     }
 }
 

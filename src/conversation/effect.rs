@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bridge_protocol::AgentName;
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::conversation::{BranchedVia, Conversation, MoveAnswer, RemainingTranscript, Settings};
+use bridge_protocol::conversation::{
+    BranchedVia, Conversation, MoveAnswer, RemainingTranscript, SessionInfo, Settings,
+};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, LinkReason, Relation, Resumed, Via};
@@ -229,12 +231,8 @@ pub struct Opened {
     pub loaded: Option<Loaded>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// ACP's `modes`, if the agent sent any.
-    pub modes: Option<RawJson>,
-    /// ACP's `configOptions`, if the agent sent any.
-    pub config_options: Option<RawJson>,
-    /// The other members of the agent's answer.
-    pub other: Option<RawJson>,
+    /// What the agent said of it when it opened it.
+    pub info: SessionInfo,
 }
 
 /// A branch that was made at the agent or on disk. A repaired copy is one too.

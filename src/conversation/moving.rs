@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ use super::keeping;
 use super::resource::Resource;
 use super::services::{Services, chain_text};
 use super::trees::{State, TreeMove};
-use super::work::{EndedEarly, Progress};
+use super::work::{Progress, is_ended_early};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
@@ -381,12 +380,6 @@ pub(super) fn told_step(step: &Step) -> PlannedMove {
         },
         bytes: step.bytes,
     }
-}
-
-fn is_ended_early(error: &io::Error) -> bool {
-    error
-        .get_ref()
-        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<EndedEarly>)
 }
 
 /// What the engine says of a move, in the words of a call.

@@ -3,6 +3,7 @@
 //! Owns the list of running calls for `daemon/work`, and the signal that ends such a call early: its caller
 //! disconnected, or the daemon stops. It does not know what a call does.
 
+use std::error::Error;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,13 @@ pub struct Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was ended before it was done")]
 pub struct EndedEarly;
+
+/// Whether a read or write failed because its call was to end early.
+#[must_use]
+pub fn is_ended_early(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner.is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
+}
 
 impl Works {
     /// Puts a call on the list.

@@ -33,7 +33,7 @@ use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, conversation_error};
+use crate::conversation::upstream::{self, conversation_error};
 use crate::conversation::work::Begun;
 use crate::conversation::writer::UnderWay;
 use crate::store::{Change, ConversationRecord, CutPrompt};
@@ -137,8 +137,9 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
-                let climb = climb.map_ok(|(opened, session)| (Box::new(opened), Resource::from(session)));
-                self.job = Some(Job::new(job, climb, Found::Opened));
+                let climb =
+                    climb.map_ok(|(opened, session)| (Found::Opened(Box::new(opened)), session.into()));
+                self.job = Some(Job::new(job, climb));
             }
             Work::Branch { fork, from, busy } => {
                 let begun = self.begun("conversation/fork");
@@ -155,10 +156,11 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let branch = branching::branch(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, branch, move |branched| {
+                let branch = branch.map_ok(move |(branched, made)| {
                     drop(begun);
-                    Found::Branched(branched)
-                }));
+                    (Found::Branched(branched), made)
+                });
+                self.job = Some(Job::new(job, branch));
             }
             Work::Edit { at, min_fidelity } => {
                 let begun = self.begun("conversation/edit");
@@ -171,11 +173,11 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let edit = branching::edit(Arc::clone(&self.services), request);
-                let edit = edit.map_ok(|(edited, session)| (Box::new(edited), Resource::from(session)));
-                self.job = Some(Job::new(job, edit, move |edited| {
+                let edit = edit.map_ok(move |(edited, session)| {
                     drop(begun);
-                    Found::Edited(edited)
-                }));
+                    (Found::Edited(Box::new(edited)), session.into())
+                });
+                self.job = Some(Job::new(job, edit));
             }
             Work::LookBack { session } => self.look_back(job, session),
             Work::Close {
@@ -199,7 +201,7 @@ impl Actor {
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
             self.closed.close_opened(async move {
-                let mut made = job.work.await.made;
+                let (_, mut made) = job.work.await.ok()?;
                 let session = made.session.take();
                 made.undo().await;
                 session
@@ -524,17 +526,10 @@ impl Actor {
         let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
         let services = Arc::clone(&self.services);
         let agent = self.model.record.agent.clone();
-        let (modes, options) = (
-            self.model.info.modes.clone(),
-            self.model.info.config_options.clone(),
-        );
+        let known = self.model.info.clone();
         self.job = Some(Job::finding(job, async move {
-            let known = Known {
-                modes: modes.as_ref(),
-                config_options: options.as_ref(),
-            };
             let entry = services.agent(&agent)?;
-            upstream::configure(&entry, &lease.calls(), &handle, &settings, known)
+            upstream::configure(&entry, &lease.calls(), &handle, &settings, &known)
                 .await
                 .map_err(|error| conversation_error(&entry, &error))?;
             Ok(Found::Configured)

@@ -147,11 +147,7 @@ impl<R> Model<R> {
             entry.attempts = failed_attempts(&opened.resumed);
         }
         // Written with the link, and not once more behind it.
-        hear(
-            &mut self.record.reported,
-            opened.modes.as_ref(),
-            opened.config_options.as_ref(),
-        );
+        hear(&mut self.record.reported, &opened.info);
         self.touch();
         let kind = OperationKind::Open { min_fidelity: wanted };
         self.occupy(kind, Caller::none(), Stage::Writing);
@@ -215,14 +211,7 @@ impl<R> Model<R> {
             self.record.failure = None;
             self.note_change();
         }
-        self.note_reported(opened.modes.as_ref(), opened.config_options.as_ref());
-        if opened.modes.is_some() {
-            self.info.modes = opened.modes;
-        }
-        if opened.config_options.is_some() {
-            self.info.config_options = opened.config_options;
-        }
-        self.info.other = opened.other;
+        self.hear_session(opened.info);
         self.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });

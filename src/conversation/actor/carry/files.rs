@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::TryFutureExt;
+
 use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
@@ -30,7 +32,8 @@ impl Actor {
             neighbours,
         };
         let moving = moving::carry_out(Arc::clone(&self.services), request);
-        self.job = Some(Job::new(job, moving, Found::Moved).on_files(Some(progress)));
+        let moving = moving.map_ok(|(answer, made)| (Found::Moved(answer), made));
+        self.job = Some(Job::new(job, moving).on_files(Some(progress)));
     }
 
     /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
@@ -50,6 +53,7 @@ impl Actor {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let (closed, counted) = (self.closed.clone(), Arc::clone(&progress));
         let repairing = repairing::carry_out(services, record, closed, counted);
-        self.job = Some(Job::new(job, repairing, Found::Repaired).on_files(Some(progress)));
+        let repairing = repairing.map_ok(|(repaired, made)| (Found::Repaired(repaired), made));
+        self.job = Some(Job::new(job, repairing).on_files(Some(progress)));
     }
 }

@@ -57,7 +57,7 @@ fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
     let mut world = World::live();
     world.edit(AT);
     let mut made = edited("s2", "s1", 1);
-    made.opened.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
+    made.opened.info.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
     world.edit_is_made(Ok(made));
     world.says_something();
     assert_eq!(world.view().settings.mode.as_deref(), Some("plan"));

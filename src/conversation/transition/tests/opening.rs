@@ -357,8 +357,8 @@ fn the_mode_and_model_that_the_agent_reports_are_shown_and_changes_are_kept() {
     let mut world = World::hibernating();
     world.prompt("second");
     let mut session = opened("s1", Via::Resume, Fidelity::Full, None);
-    session.modes = Some(json!({"currentModeId": "default", "availableModes": []}).into());
-    session.config_options =
+    session.info.modes = Some(json!({"currentModeId": "default", "availableModes": []}).into());
+    session.info.config_options =
         Some(json!([{"id": "model", "category": "model", "currentValue": "opus"}]).into());
     world.climbed(session);
     let view = world.view();
