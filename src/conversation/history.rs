@@ -35,7 +35,7 @@ pub(super) use behind::behind;
 use behind::unreported;
 use opening::{may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
-use telling::{Digest, checkpoint_id, message_ref};
+use telling::{Digest, message_ref};
 use updates::{Calls, updates};
 
 /// How many messages before a page are searched for the calls whose results the page begins with. An agent that calls
@@ -521,11 +521,11 @@ impl History {
         let origin = match (&digest.copied_from, copied) {
             (_, Some((source, _))) => {
                 let (uuid, _) = session.open.end_of_turn(turn);
-                Some(checkpoint_id(&session.agent, source, &uuid))
+                Some(disk::checkpoint(&session.agent, source, &uuid))
             }
             (Some((source, uuid)), None) => {
                 let source = UpstreamId::new(source.as_str());
-                Some(checkpoint_id(&session.agent, &source, uuid))
+                Some(disk::checkpoint(&session.agent, &source, uuid))
             }
             (None, None) => None,
         };
@@ -548,7 +548,7 @@ impl History {
 impl Session {
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
         let (name, _) = self.open.end_of_turn(turn);
-        checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)
+        disk::checkpoint(&self.agent, &self.owner_of_turn(turn), &name)
     }
 
     /// The session whose file holds a message.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
-use bridge_protocol::link::{Link, LinkReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
 use futures_util::{FutureExt, TryFutureExt};
@@ -21,7 +21,7 @@ use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
-use crate::conversation::branching::{self, BranchRequest, EditRequest};
+use crate::conversation::branching::{self, Branching};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
@@ -34,7 +34,7 @@ use crate::conversation::resource::Resource;
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, conversation_error};
-use crate::conversation::work::Begun;
+use crate::conversation::work::{Begun, Progress};
 use crate::conversation::writer::UnderWay;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
@@ -143,19 +143,14 @@ impl Actor {
             }
             Work::Branch { fork, from, busy } => {
                 let begun = self.begun("conversation/fork");
-                let record = self.model.record.clone();
-                let request = BranchRequest {
-                    from,
-                    at: fork.at,
-                    cwd: fork.cwd.unwrap_or_else(|| record.cwd.clone()),
-                    busy,
-                    min_fidelity: fork.min_fidelity,
-                    record,
-                    client: self.client.clone(),
-                    progress: begun.progress(),
-                    closed: self.closed.clone(),
+                let branching = self.branching(from, fork.min_fidelity, begun.progress());
+                let branch = async move {
+                    let mut branching = branching?;
+                    branching.busy = busy;
+                    branching.at = fork.at;
+                    branching.cwd = fork.cwd.unwrap_or(branching.cwd);
+                    branching.branch().await
                 };
-                let branch = branching::branch(Arc::clone(&self.services), request);
                 let branch = branch.map_ok(move |(branched, made)| {
                     drop(begun);
                     (Found::Branched(branched), made)
@@ -164,15 +159,13 @@ impl Actor {
             }
             Work::Edit { at, min_fidelity } => {
                 let begun = self.begun("conversation/edit");
-                let request = EditRequest {
-                    record: self.model.record.clone(),
-                    client: self.client.clone(),
-                    at,
-                    min_fidelity,
-                    progress: begun.progress(),
-                    closed: self.closed.clone(),
+                let from = at.upstream_id().into();
+                let branching = self.branching(from, min_fidelity, begun.progress());
+                let edit = async move {
+                    let mut branching = branching?;
+                    branching.at = Some(at.clone());
+                    branching.edit(at).await
                 };
-                let edit = branching::edit(Arc::clone(&self.services), request);
                 let edit = edit.map_ok(move |(edited, session)| {
                     drop(begun);
                     (Found::Edited(Box::new(edited)), session.into())
@@ -194,6 +187,29 @@ impl Actor {
             Work::Ascertain(sent) => self.ascertain(job, *sent),
             Work::Configure(settings) => self.configure(job, *settings),
         }
+    }
+
+    /// A branch of a session in the conversation's folder.
+    fn branching(
+        &self,
+        from: UpstreamId,
+        min_fidelity: Fidelity,
+        progress: Arc<Progress>,
+    ) -> Result<Branching, ConversationError> {
+        let (services, record) = (&self.services, self.model.record.clone());
+        Ok(Branching {
+            entry: services.agent_for(&record.agent, self.client.as_deref())?,
+            services: Arc::clone(services),
+            client: self.client.clone(),
+            from,
+            at: None,
+            cwd: record.cwd.clone(),
+            busy: false,
+            min_fidelity,
+            record,
+            progress,
+            closed: self.closed.clone(),
+        })
     }
 
     /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever. Everything else that it

@@ -192,34 +192,39 @@ impl Climber {
         let agent = self.entry.name.clone();
         let copied = self.services.blocking(move |services| {
             let transcripts = (format.dialect(), services.home(&root));
-            let noting = |id: &_, path: &_| services.note_copy(id, path);
-            let (new_id, path, place) = match via {
-                Via::Rebuilt => disk::rebuild_session(transcripts, &cwd, &agent, &id, noting)?,
+            let (copy, place) = match via {
+                Via::Rebuilt => {
+                    let (dialect, home) = transcripts;
+                    let session = home.session(Some(&cwd), id.as_str());
+                    let source = dialect.find(session)?;
+                    let repair = |new: &_| dialect.repair(session, &source, new);
+                    let (copy, made) =
+                        services.copy_transcript(transcripts, Some(&cwd), &source, &id, repair)?;
+                    let last = made.last_uuid;
+                    (copy, last.map(|uuid| disk::checkpoint(&agent, &id, &uuid)))
+                }
                 _ => {
-                    let (new_id, path) =
-                        disk::copy_session(transcripts, (&cwd, &cwd), &id, cut.as_ref(), noting)?;
+                    let copy = disk::copy_session(services, transcripts, (&cwd, &cwd), &id, cut.as_ref())?;
                     let end = || disk::last_checkpoint(transcripts, &cwd, &agent, &id);
-                    (new_id, path, cut.or_else(end))
+                    (copy, cut.or_else(end))
                 }
             };
-            services.note_whole_copy(&new_id, &path);
-            services.old_bytes.note_copied(&new_id, &path);
-            let copy = services.copies.uncommitted(&new_id, path);
-            let file = disk::seen(disk::on_disk(transcripts, &cwd, &new_id, None));
+            let file = disk::seen(disk::on_disk(transcripts, &cwd, &copy.upstream_id, None));
             let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
             // The answer will say what the copy was to hold.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
-            Ok::<_, TranscriptError>((new_id, copy, place, file.map_or(0, |file| file.turns)))
+            Ok::<_, TranscriptError>((copy, place, file.map_or(0, |file| file.turns)))
         });
-        let (new_id, copy, place, turns) = match copied.await {
-            Ok(Ok((new_id, Some(copy), place, turns))) => (new_id, copy, place, turns),
-            Ok(Ok((_, None, ..))) => {
+        let (copy, place, turns) = match copied.await {
+            Ok(Ok((Some(copy), place, turns))) => (copy, place, turns),
+            Ok(Ok((None, ..))) => {
                 let why = "its repaired copy would be incomplete too".to_owned();
                 return Outcome::Failed(StepFailure::Other(why));
             }
             Ok(Err(error)) => return Outcome::of_files(error, StepFailure::Other),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
+        let new_id = copy.upstream_id;
         let mut link = self.older_link(climb, &new_id, source);
         link.from_checkpoint_id = place;
         link.carried_turns = turns;
@@ -232,7 +237,7 @@ impl Climber {
         let opening = self.reopening(climb, new_id.clone());
         let mut held = Unclaimed {
             session: None,
-            copy: Some((new_id, copy)),
+            copy: Some((new_id, copy.uncommitted)),
             closed: self.closed.clone(),
         };
         let mut outcome = self.open(lease, &opening, Some(link), None).await;

@@ -5,7 +5,7 @@ use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
 use super::History;
-use super::telling::checkpoint_id;
+use crate::conversation::disk;
 use crate::conversation::error::ConversationError;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::message::Part;
@@ -119,7 +119,7 @@ impl History {
         Ok(Kept {
             end: Some(KeptEnd {
                 session: session.upstream_id.clone(),
-                until: checkpoint_id(
+                until: disk::checkpoint(
                     &session.agent,
                     &session.owner(before),
                     &session.open.record_id(before),
@@ -208,7 +208,7 @@ impl History {
         let last = self.last_whole(spot.session, start..=spot.message)?;
         let end = self.sessions.get(spot.session).map(|session| KeptEnd {
             session: session.upstream_id.clone(),
-            until: checkpoint_id(
+            until: disk::checkpoint(
                 &session.agent,
                 &session.owner(last),
                 &session.open.record_id(last),

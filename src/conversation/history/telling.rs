@@ -5,10 +5,10 @@
 
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
+use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
-use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
+use crate::transcript::checkpoint::MessageRef;
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 use crate::transcript::preamble::is_preamble;
 
@@ -17,16 +17,6 @@ const EXCERPT_CHARS: usize = 200;
 
 /// How many bytes of one message an answer contains. Well below the limit of an answer; pictures have some megabytes.
 pub(super) const MESSAGE_LIMIT_BYTES: usize = 8 * 1024 * 1024;
-
-/// The checkpoint at a record.
-pub(super) fn checkpoint_id(agent: &AgentName, upstream_id: &UpstreamId, record_uuid: &str) -> CheckpointId {
-    let place = CheckpointRef {
-        agent: agent.as_str().to_owned(),
-        upstream_id: upstream_id.as_str().to_owned(),
-        record_uuid: record_uuid.to_owned(),
-    };
-    CheckpointId::new(place.to_string())
-}
 
 /// The message at a record.
 pub(super) fn message_ref(upstream_id: &UpstreamId, record_uuid: String) -> MessageRef {
