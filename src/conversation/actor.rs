@@ -33,10 +33,10 @@ use crate::agent::inbox::Incoming;
 use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
 
-use super::answer::{Answer, CallKey};
+use super::answer::Answer;
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
-use super::effect::{Call, Deadline, Effect, Found, Input, Opened};
+use super::effect::{Asked, Call, Deadline, Effect, Found, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
@@ -68,14 +68,7 @@ pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
 /// What comes into a conversation's mailbox.
 pub enum Message {
     /// A call.
-    Call {
-        /// What is asked.
-        call: Box<Call>,
-        /// The idempotency key.
-        request: Option<CallKey>,
-        /// Whom to answer.
-        reply: Reply,
-    },
+    Call(Box<Asked<Reply>>),
     /// A new subscriber.
     Subscribe {
         /// The subscriber.
@@ -152,21 +145,8 @@ impl Job {
 
 /// A call while the folder that it names is looked at, which may not respond. Calls behind it wait.
 struct Looking {
-    call: Box<Call>,
-    request: Option<CallKey>,
-    reply: Reply,
+    asked: Box<Asked<Reply>>,
     found: BoxFuture<'static, Result<String, ConversationError>>,
-}
-
-impl Looking {
-    /// The call, to be looked at by the next task.
-    fn into_message(self) -> Message {
-        Message::Call {
-            call: self.call,
-            request: self.request,
-            reply: self.reply,
-        }
-    }
 }
 
 /// The result of a job, with what it made.
@@ -325,7 +305,7 @@ impl Actor {
         let mut unread: Vec<Message> = self
             .looking
             .take()
-            .map(Looking::into_message)
+            .map(|looking| Message::Call(looking.asked))
             .into_iter()
             .collect();
         while let Ok(message) = self.mailbox.try_recv() {
@@ -495,51 +475,38 @@ impl Actor {
             self.input(Input::AgentRetired);
         }
         match message {
-            Message::Call {
-                mut call,
-                request,
-                reply,
-            } => {
+            Message::Call(mut asked) => {
                 if matches!(
-                    *call,
+                    asked.call,
                     Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
                 ) {
                     self.run_for_whom_is_left();
                 }
-                let kept = request
-                    .as_ref()
-                    .map(|request| self.services.store.request(Some(self.model.id()), &request.id));
+                let request = asked.request.as_ref();
+                let kept =
+                    request.map(|request| self.services.store.request(Some(self.model.id()), &request.id));
                 let kept = match kept.transpose() {
                     Ok(kept) => kept.flatten(),
                     Err(error) => {
                         // It may have been carried out before, and must not be carried out twice.
                         tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a requestId cannot be looked up");
-                        let _gone = reply.send(Err(ConversationError::StoreFailed((&error).into())));
+                        let _gone = asked.reply.send(Err(error.into()));
                         return;
                     }
                 };
                 if kept.is_none()
-                    && let Some(folder) = call.folder().cloned()
+                    && let Some(folder) = asked.call.folder().cloned()
                 {
                     let services = Arc::clone(&self.services);
                     let found = async move {
                         let usable = |folder: &str| usable_folder("cwd", folder);
                         services.look_at(&folder, usable).await
                     };
-                    self.looking = Some(Looking {
-                        call,
-                        request,
-                        reply,
-                        found: Box::pin(found),
-                    });
+                    let found = found.boxed();
+                    self.looking = Some(Looking { asked, found });
                     return;
                 }
-                self.input(Input::Call {
-                    call: *call,
-                    request,
-                    kept,
-                    reply,
-                });
+                self.input(Input::Call { asked: *asked, kept });
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot(reply) => {
@@ -613,29 +580,19 @@ impl Actor {
 
     /// The folder that the next call names was looked at.
     fn looked(&mut self, found: Result<String, ConversationError>) {
-        let Some(Looking {
-            mut call,
-            request,
-            reply,
-            ..
-        }) = self.looking.take()
-        else {
+        let Some(Looking { mut asked, .. }) = self.looking.take() else {
             return;
         };
         match found {
             Ok(folder) => {
-                if let Some(named) = call.folder() {
+                if let Some(named) = asked.call.folder() {
                     *named = folder;
                 }
-                self.input(Input::Call {
-                    call: *call,
-                    request,
-                    kept: None,
-                    reply,
-                });
+                let kept = None;
+                self.input(Input::Call { asked: *asked, kept });
             }
             // A caller that is gone needs no answer.
-            Err(error) => drop(reply.send(Err(error))),
+            Err(error) => drop(asked.reply.send(Err(error))),
         }
     }
 

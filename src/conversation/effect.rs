@@ -22,7 +22,7 @@ use crate::store::{Anchor, ConversationRecord, CutPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
-use super::answer::{Answer, CallKey, Caller};
+use super::answer::{Answer, Caller};
 use super::destination::Destination;
 use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
@@ -30,7 +30,7 @@ use super::growth::Loaded;
 use super::line::Dropped;
 use super::work::Progress;
 
-pub use call::{Call, Fork, NewTurn};
+pub use call::{Asked, Call, Fork, NewTurn};
 pub use cut::{Arrival, Part};
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -45,14 +45,10 @@ pub type Now = Timestamp;
 pub enum Input<R> {
     /// A caller asks for something.
     Call {
-        /// What.
-        call: Call,
-        /// The idempotency key.
-        request: Option<CallKey>,
-        /// What an earlier call with that key was answered, when one was.
+        /// The call.
+        asked: Asked<R>,
+        /// What an earlier call with its key was answered, when one was.
         kept: Option<RequestRecord>,
-        /// Whom to answer.
-        reply: R,
     },
     /// Work outside the state machine is done.
     Worked {

@@ -42,14 +42,7 @@ impl<R> Model<R> {
         self.now = now;
         let before = self.state();
         match input {
-            Input::Call {
-                call,
-                request,
-                kept,
-                reply,
-            } => {
-                self.admit(call, request, kept, reply);
-            }
+            Input::Call { asked, kept } => self.admit(asked, kept),
             Input::Worked { job, found } => self.worked(job, found),
             Input::Written(result) => self.written(&result),
             Input::Anchored {

@@ -194,25 +194,6 @@ mod tests {
     use crate::transcript::claude::reading;
     use crate::transcript::library::Library;
 
-    #[test]
-    fn a_call_is_told_while_it_runs_and_ends_when_nobody_waits() {
-        let works = Arc::new(Works::default());
-        let stop = CancellationToken::new();
-        let first = works.begin("conversation/export", None, stop.clone());
-        let second = works.begin("conversation/import", None, stop.clone());
-        let progress = first.progress();
-        progress.expect(10);
-        assert_eq!(progress.step(4), Ok(()));
-        let told = works.told();
-        assert_eq!((told[0].done_bytes, told[0].total_bytes), (4, 10));
-        assert_eq!(told[1].method, "conversation/import");
-        drop(first);
-        assert_eq!(progress.step(1), Err(EndedEarly));
-        assert_eq!(works.told().len(), 1);
-        stop.cancel();
-        assert!(second.progress().step_io(0).is_err());
-    }
-
     /// A stop does not wait for reading, even of a long file.
     #[test]
     fn reading_ends_with_its_caller_and_with_the_daemon() {

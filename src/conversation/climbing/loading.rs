@@ -35,13 +35,10 @@ impl Climber {
         id: &UpstreamId,
         is_restored: bool,
     ) -> JoinHandle<Result<Option<Counted>, ConversationError>> {
-        let listed = self.entry.listed_transcripts();
-        let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
-        let (record, id) = (self.record.clone(), id.clone());
-        self.services.blocking(move |services| {
-            let counted =
-                listed.map(|(root, format)| count(services, &record, &root, format, &id, is_restored));
-            counted.transpose().map(Option::flatten)
+        let id = id.clone();
+        self.blocking(move |services, entry, record| match entry.listed_transcripts() {
+            Some((root, format)) => count(services, record, root, format, &id, is_restored),
+            None => Ok(None),
         })
     }
 

@@ -152,7 +152,7 @@ impl<R> Model<R> {
     pub fn leave_retired_agent(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if self.can_leave_agent() {
-            self.leave_agent();
+            self.begin_close(Vec::new(), false);
         }
         self.finish()
     }
@@ -165,11 +165,6 @@ impl<R> Model<R> {
     /// Whether a question waits in the open session.
     pub(super) fn asks(&self) -> bool {
         self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
-    }
-
-    /// Closes a session so that it is opened in another process, once it is closed.
-    pub(super) fn leave_agent(&mut self) {
-        self.begin_close(Vec::new(), false);
     }
 
     /// The session is closed.

@@ -47,7 +47,8 @@ impl<R> Model<R> {
     /// Goes on with what waits for an open session, opening it first when it is not.
     pub(super) fn ensure_session(&mut self) {
         if self.session_is_to_move() {
-            self.leave_agent();
+            // So that it is opened in another process, once it is closed.
+            self.begin_close(Vec::new(), false);
             return;
         }
         if let Session::Live(_) = self.session {

@@ -14,6 +14,7 @@ use crate::transcript::dialect::{TranscriptState, TurnEnd};
 use crate::transcript::shelf::Format;
 
 /// A transcript that changed.
+#[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) root: PathBuf,
     pub(super) format: Format,
