@@ -2,10 +2,7 @@
 //! thread.
 
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
-use bridge_protocol::link::LineageEntry;
 
-use crate::chain::{Ancestor, Origins, ancestors};
-use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{Dialect, Home};
@@ -16,22 +13,6 @@ use super::services::{NewCopy, Services, chain_text};
 
 /// The transcripts of an agent, and what reads them.
 pub(super) type Transcripts<'a> = (&'static dyn Dialect, Home<'a>);
-
-/// The origins of every upstream id that a conversation ever held.
-#[must_use]
-pub(super) fn origins(record: &ConversationRecord, lineage: &[LineageEntry]) -> Origins {
-    Origins::collect(lineage, record.chain.links())
-}
-
-/// The ancestors of the head, nearest first.
-#[must_use]
-pub(super) fn ancestors_of_head(record: &ConversationRecord, origins: &Origins) -> Vec<Ancestor> {
-    record
-        .chain
-        .head()
-        .map(|head| ancestors(&head.upstream_id, |id| origins.get(id)))
-        .unwrap_or_default()
-}
 
 /// The uuid of the record that a checkpoint stands at.
 #[must_use]

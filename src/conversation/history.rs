@@ -25,7 +25,7 @@ use super::error::ConversationError;
 use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
 use crate::archive::Unpacked;
-use crate::chain::{HistorySource, LinkOrigin, ancestors, history_sources};
+use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
@@ -132,7 +132,7 @@ impl History {
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
-        let origins = disk::origins(record, lineage);
+        let origins = Origins::collect(lineage, record.chain.links());
         let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
         // One that no conversation holds, or another one, is read by its reference, as the ladder does.
         let known = |id: &UpstreamId| {

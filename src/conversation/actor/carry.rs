@@ -286,11 +286,11 @@ impl Actor {
         for transcript in transcripts {
             match transcript {
                 LookAgain::Ended(id) => {
-                    self.services.turn_ends.note(&id, self.model.id());
+                    self.services.turn_ends.note(&id, Some(self.model.id()));
                     self.ask_to_keep(Depth::Linked);
                     self.bring_files();
                 }
-                LookAgain::Left(id) => self.services.turn_ends.note_left(&id),
+                LookAgain::Left(id) => self.services.turn_ends.note(&id, None),
             }
         }
     }

@@ -59,7 +59,7 @@ impl Climber {
             Err(error) => error,
         };
         tracing::warn!(
-            conversation = %self.record.id, upstream_id = %id, error = chain_text(&error),
+            conversation = %self.request.record.id, upstream_id = %id, error = chain_text(&error),
             "the agent loaded a transcript that cannot be read here; its turns are not counted"
         );
         match error {

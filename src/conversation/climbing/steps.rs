@@ -36,7 +36,7 @@ impl Climber {
         &self,
         work: impl FnOnce(&Services, &AgentEntry, &ConversationRecord) -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        let (entry, record) = (Arc::clone(&self.entry), self.record.clone());
+        let (entry, record) = (Arc::clone(&self.entry), self.request.record.clone());
         self.services
             .blocking(move |services| work(services, &entry, &record))
     }
@@ -104,7 +104,7 @@ impl Climber {
         match look.await {
             Ok(true) => Err(Outcome::Failed(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
-                self.record.cwd
+                self.request.record.cwd
             )))),
             // Whatever else is wrong the agent says.
             Ok(false) | Err(_) => Ok(()),
@@ -122,7 +122,7 @@ impl Climber {
             tokio::task::spawn_blocking(move || format.dialect().bring_back(&root, session.as_str()));
         match moving.await {
             Ok(Ok(place)) => {
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
+                tracing::info!(conversation = %self.request.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
             Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Misplaced)),
@@ -161,7 +161,7 @@ impl Climber {
                 if behind == Some(MissingTurns::Unknown) {
                     self.unreported = behind;
                 }
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
+                tracing::info!(conversation = %self.request.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
             Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Other)),
@@ -232,7 +232,7 @@ impl Climber {
         let mut held = Unclaimed {
             session: None,
             copy: Some((new_id, copy.uncommitted)),
-            closed: self.closed.clone(),
+            closed: self.request.closed.clone(),
         };
         let mut outcome = self.open(lease, &opening, Some(link), None).await;
         if let Outcome::Open(open, ..) = &mut outcome {
@@ -253,7 +253,7 @@ impl Climber {
             return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
         };
         let mut link = self.fresh_link(climb);
-        let head = self.record.chain.head();
+        let head = self.request.record.chain.head();
         link.reason = LinkReason::Rolled;
         link.relation = Relation::Follows;
         link.from_upstream_id = head.map(|head| head.upstream_id.clone());

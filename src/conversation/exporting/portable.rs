@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
+use bridge_protocol::export::{ExportAnswer, ExportedFile, PORTABLE_VERSION, PortableConversation};
 use bridge_protocol::raw::RawJson;
 use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::secrets::{named_only, without_values};
-use super::{Export, Left, exported};
+use super::{Export, exported};
 use crate::conversation::bundle::Trouble;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::{History, Reach};
@@ -92,12 +92,13 @@ pub(super) fn file(
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
     })?;
-    let left = Left {
-        values,
+    let file = ExportedFile {
+        missing_values: values,
         gaps: portable.gaps,
-        ..Left::default()
+        kept: portable.kept,
+        ..ExportedFile::default()
     };
-    exported(target, left, portable.kept)
+    exported(target, file)
 }
 
 /// Where the file is written, counted.

@@ -82,22 +82,19 @@ impl<R> Model<R> {
 
     /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
     pub(super) fn question_recorded(&mut self, id: &InterruptId) {
-        if let Some(interrupt) = self
-            .record
-            .interrupts
-            .iter()
-            .find(|interrupt| interrupt.id == *id)
-        {
-            self.emit(Event::InterruptRaised {
-                interrupt: interrupt.clone(),
-            });
+        if let Some(interrupt) = self.open_question(id) {
+            self.emit(Event::InterruptRaised { interrupt });
         }
+    }
+
+    fn open_question(&self, id: &InterruptId) -> Option<Interrupt> {
+        let mut open = self.record.interrupts.iter();
+        open.find(|interrupt| interrupt.id == *id).cloned()
     }
 
     /// The agent took its question back.
     pub(super) fn question_withdrawn(&mut self, id: &InterruptId) {
-        let mut open = self.record.interrupts.iter();
-        let Some(question) = open.find(|interrupt| interrupt.id == *id).cloned() else {
+        let Some(question) = self.open_question(id) else {
             return;
         };
         let outcome = cancelled_outcome(question.kind);
@@ -116,13 +113,7 @@ impl<R> Model<R> {
         turn_id: TurnId,
         caller: Caller<R>,
     ) {
-        let Some(interrupt) = self
-            .record
-            .interrupts
-            .iter()
-            .find(|interrupt| interrupt.id == *id)
-            .cloned()
-        else {
+        let Some(interrupt) = self.open_question(id) else {
             let error = match self.record.answered.iter().find(|answered| answered.id == *id) {
                 Some(answered) => ConversationError::InterruptResolved {
                     by: answered.by.clone(),

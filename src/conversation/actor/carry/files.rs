@@ -8,7 +8,7 @@ use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
 use crate::conversation::keeping::Depth;
-use crate::conversation::moving::{self, MoveRequest};
+use crate::conversation::moving;
 use crate::conversation::repairing;
 use crate::conversation::services::SessionRef;
 use crate::conversation::work::Progress;
@@ -23,16 +23,21 @@ impl Actor {
         neighbours: SharedNeighbours,
         progress: Arc<Progress>,
     ) {
-        let request = MoveRequest {
-            record: self.model.record.clone(),
-            destination,
-            closed: self.closed.clone(),
-            finishing: self.finishing.take(),
-            progress: Arc::clone(&progress),
-            neighbours,
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, finishing) = (self.closed.clone(), self.finishing.take());
+        let counted = Arc::clone(&progress);
+        let moving = async move {
+            closed.ended().await?;
+            if let Some(finishing) = finishing {
+                // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
+                let _finished = finishing.await;
+            }
+            let work = move |services: &Arc<_>| {
+                moving::carry_out(services, &record, &destination, &neighbours, &counted)
+            };
+            let (answer, made) = services.blocking(work).await??;
+            Ok((Found::Moved(answer), made))
         };
-        let moving = moving::carry_out(Arc::clone(&self.services), request);
-        let moving = moving.map_ok(|(answer, made)| (Found::Moved(answer), made));
         self.job = Some(Job::new(job, moving).on_files(Some(progress)));
     }
 

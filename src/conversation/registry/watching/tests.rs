@@ -135,7 +135,7 @@ impl Stage {
     }
 
     fn end_turn(&self) {
-        self.registry.services.turn_ends.note(&ID.into(), self.id);
+        self.registry.services.turn_ends.note(&ID.into(), Some(self.id));
     }
 
     /// The prompt of the checkpoint that is told next.
