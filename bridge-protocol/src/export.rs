@@ -40,6 +40,7 @@ pub enum ExportAnswer {
 
 objects! {
     /// An exported file.
+    #[derive(Default)]
     ExportedFile {
         /// The absolute path of the file.
         path: String,

@@ -11,7 +11,6 @@ mod listen;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,8 +19,9 @@ use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
 use bridge_protocol::{ConversationId, Cursor};
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -33,10 +33,10 @@ use crate::agent::inbox::Incoming;
 use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
 
-use super::answer::{Answer, CallKey};
+use super::answer::Answer;
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
-use super::effect::{Call, Deadline, Effects, Found, Input, Opened};
+use super::effect::{Asked, Call, Deadline, Effect, Found, Input, Opened};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
@@ -68,14 +68,7 @@ pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
 /// What comes into a conversation's mailbox.
 pub enum Message {
     /// A call.
-    Call {
-        /// What is asked.
-        call: Box<Call>,
-        /// The idempotency key.
-        request: Option<CallKey>,
-        /// Whom to answer.
-        reply: Reply,
-    },
+    Call(Box<Asked<Reply>>),
     /// A new subscriber.
     Subscribe {
         /// The subscriber.
@@ -113,7 +106,8 @@ pub type Deliver = Box<dyn Fn(ConversationId, Message) -> Result<(), Message> + 
 
 /// Work beside the loop.
 struct Job {
-    work: Pin<Box<dyn Future<Output = JobDone> + Send>>,
+    number: u64,
+    work: BoxFuture<'static, Done>,
     /// Whether it changes the conversation's files: such a job is never abandoned.
     is_on_files: bool,
     /// What ends such a job early, if anything does.
@@ -122,19 +116,10 @@ struct Job {
 
 impl Job {
     /// A job whose result may have to be undone.
-    fn new<T: 'static>(
-        number: u64,
-        work: impl Future<Output = Result<(T, Resource), ConversationError>> + Send + 'static,
-        found: impl FnOnce(T) -> Found + Send + 'static,
-    ) -> Self {
+    fn new(number: u64, work: impl Future<Output = Done> + Send + 'static) -> Self {
         Self {
-            work: Box::pin(async move {
-                let (found, made) = match work.await {
-                    Ok((done, made)) => (Ok(found(done)), made),
-                    Err(error) => (Err(error), Resource::default()),
-                };
-                JobDone { number, found, made }
-            }),
+            number,
+            work: work.boxed(),
             is_on_files: false,
             progress: None,
         }
@@ -145,15 +130,7 @@ impl Job {
         number: u64,
         work: impl Future<Output = Result<Found, ConversationError>> + Send + 'static,
     ) -> Self {
-        Self {
-            work: Box::pin(work.map(move |found| JobDone {
-                number,
-                found,
-                made: Resource::default(),
-            })),
-            is_on_files: false,
-            progress: None,
-        }
+        Self::new(number, work.map_ok(|found| (found, Resource::default())))
     }
 
     /// Marks the job as one that changes the conversation's files.
@@ -168,31 +145,14 @@ impl Job {
 
 /// A call while the folder that it names is looked at, which may not respond. Calls behind it wait.
 struct Looking {
-    call: Box<Call>,
-    request: Option<CallKey>,
-    reply: Reply,
-    found: Pin<Box<dyn Future<Output = Result<String, ConversationError>> + Send>>,
+    asked: Box<Asked<Reply>>,
+    found: BoxFuture<'static, Result<String, ConversationError>>,
 }
 
-impl Looking {
-    /// The call, to be looked at by the next task.
-    fn into_message(self) -> Message {
-        Message::Call {
-            call: self.call,
-            request: self.request,
-            reply: self.reply,
-        }
-    }
-}
+/// The result of a job, with what it made.
+type Done = Result<(Found, Resource), ConversationError>;
 
-/// The result of a job.
-struct JobDone {
-    number: u64,
-    found: Result<Found, ConversationError>,
-    made: Resource,
-}
-
-type Write = Pin<Box<dyn Future<Output = Box<Input<Reply>>> + Send>>;
+type Write = BoxFuture<'static, Box<Input<Reply>>>;
 
 /// A question that is open at the agent.
 struct OpenQuestion {
@@ -264,8 +224,7 @@ enum Woken {
     Message(Option<Message>),
     Looked(Result<String, ConversationError>),
     Written(Box<Input<Reply>>),
-    Job(JobDone),
-    Closed(JobDone),
+    Job(u64, Done),
     Elapsed,
     Lines,
     SignedOut,
@@ -346,7 +305,7 @@ impl Actor {
         let mut unread: Vec<Message> = self
             .looking
             .take()
-            .map(Looking::into_message)
+            .map(|looking| Message::Call(looking.asked))
             .into_iter()
             .collect();
         while let Ok(message) = self.mailbox.try_recv() {
@@ -371,8 +330,8 @@ impl Actor {
                 found = look(&mut self.looking), if self.looking.is_some() => Woken::Looked(found),
                 message = self.mailbox.recv(), if self.looking.is_none() => Woken::Message(message),
                 Some(written) = self.writes.next(), if !self.writes.is_empty() => Woken::Written(written),
-                done = run_job(&mut self.job), if self.job.is_some() => Woken::Job(done),
-                done = run_job(&mut self.closing), if self.closing.is_some() => Woken::Closed(done),
+                (number, done) = run_job(&mut self.job), if self.job.is_some() => Woken::Job(number, done),
+                (number, done) = run_job(&mut self.closing), if self.closing.is_some() => Woken::Job(number, done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
                 () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.is_deaf() => Woken::Lines,
                 () = leaving, if !stopping => Woken::SignedOut,
@@ -387,13 +346,12 @@ impl Actor {
                 Woken::Message(None) if self.model.is_at_rest() => break,
                 Woken::Message(None) => self.stop(),
                 Woken::Written(input) => self.input(*input),
-                Woken::Job(done) => {
-                    self.job = None;
-                    self.job_done(done);
-                }
-                Woken::Closed(done) => {
-                    self.closing = None;
-                    self.job_done(done);
+                Woken::Job(job, done) => {
+                    let found = done.map(|(found, made)| {
+                        self.made.add(made);
+                        found
+                    });
+                    self.input(Input::Worked { job, found });
                 }
                 Woken::Elapsed => self.deadlines_elapsed(),
                 Woken::Lines => {
@@ -464,8 +422,8 @@ impl Actor {
     }
 
     /// Everything that one input causes has its time, so that no event is dated later than the next one.
-    fn carry_out(&mut self, effects: Effects<Reply>, at: Timestamp) {
-        let (effects, answers) = effects.into_parts();
+    fn carry_out(&mut self, mut effects: Vec<Effect<Reply>>, at: Timestamp) {
+        let answers = effects.split_off(effects.partition_point(|effect| effect.rank() == 0));
         let transcripts = self.to_look_at(&effects);
         for effect in effects {
             self.carry(effect, at);
@@ -517,51 +475,38 @@ impl Actor {
             self.input(Input::AgentRetired);
         }
         match message {
-            Message::Call {
-                mut call,
-                request,
-                reply,
-            } => {
+            Message::Call(mut asked) => {
                 if matches!(
-                    *call,
+                    asked.call,
                     Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
                 ) {
                     self.run_for_whom_is_left();
                 }
-                let kept = request
-                    .as_ref()
-                    .map(|request| self.services.store.request(Some(self.model.id()), &request.id));
+                let request = asked.request.as_ref();
+                let kept =
+                    request.map(|request| self.services.store.request(Some(self.model.id()), &request.id));
                 let kept = match kept.transpose() {
                     Ok(kept) => kept.flatten(),
                     Err(error) => {
                         // It may have been carried out before, and must not be carried out twice.
                         tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a requestId cannot be looked up");
-                        let _gone = reply.send(Err(ConversationError::StoreFailed((&error).into())));
+                        let _gone = asked.reply.send(Err(error.into()));
                         return;
                     }
                 };
                 if kept.is_none()
-                    && let Some(folder) = call.folder().cloned()
+                    && let Some(folder) = asked.call.folder().cloned()
                 {
                     let services = Arc::clone(&self.services);
                     let found = async move {
                         let usable = |folder: &str| usable_folder("cwd", folder);
                         services.look_at(&folder, usable).await
                     };
-                    self.looking = Some(Looking {
-                        call,
-                        request,
-                        reply,
-                        found: Box::pin(found),
-                    });
+                    let found = found.boxed();
+                    self.looking = Some(Looking { asked, found });
                     return;
                 }
-                self.input(Input::Call {
-                    call: *call,
-                    request,
-                    kept,
-                    reply,
-                });
+                self.input(Input::Call { asked: *asked, kept });
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot(reply) => {
@@ -635,29 +580,19 @@ impl Actor {
 
     /// The folder that the next call names was looked at.
     fn looked(&mut self, found: Result<String, ConversationError>) {
-        let Some(Looking {
-            mut call,
-            request,
-            reply,
-            ..
-        }) = self.looking.take()
-        else {
+        let Some(Looking { mut asked, .. }) = self.looking.take() else {
             return;
         };
         match found {
             Ok(folder) => {
-                if let Some(named) = call.folder() {
+                if let Some(named) = asked.call.folder() {
                     *named = folder;
                 }
-                self.input(Input::Call {
-                    call: *call,
-                    request,
-                    kept: None,
-                    reply,
-                });
+                let kept = None;
+                self.input(Input::Call { asked: *asked, kept });
             }
             // A caller that is gone needs no answer.
-            Err(error) => drop(reply.send(Err(error))),
+            Err(error) => drop(asked.reply.send(Err(error))),
         }
     }
 
@@ -685,12 +620,6 @@ impl Actor {
             self.input(Input::Elapsed(deadline));
         }
     }
-
-    fn job_done(&mut self, done: JobDone) {
-        let JobDone { number, found, made } = done;
-        self.made.add(made);
-        self.input(Input::Worked { job: number, found });
-    }
 }
 
 /// Whether something changed that clients see and that no event of its own reports. Checked where the change is published, so
@@ -712,17 +641,17 @@ async fn look(looking: &mut Option<Looking>) -> Result<String, ConversationError
     }
 }
 
-/// Runs the job in its place. A job that panics is removed.
-async fn run_job(job: &mut Option<Job>) -> JobDone {
+/// Runs the job in its place, from which it is removed when it is done or panics.
+async fn run_job(job: &mut Option<Job>) -> (u64, Done) {
     let Some(running) = job else {
         return std::future::pending().await;
     };
-    match AssertUnwindSafe(&mut running.work).catch_unwind().await {
-        Ok(done) => done,
-        Err(panic) => {
-            *job = None;
-            resume_unwind(panic)
-        }
+    let number = running.number;
+    let done = AssertUnwindSafe(&mut running.work).catch_unwind().await;
+    *job = None;
+    match done {
+        Ok(done) => (number, done),
+        Err(panic) => resume_unwind(panic),
     }
 }
 

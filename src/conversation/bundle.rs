@@ -8,7 +8,6 @@ pub(super) mod pack;
 pub(super) mod unpack;
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -24,7 +23,7 @@ use uuid::Uuid;
 
 use super::error::ConversationError;
 use super::services::chain_text;
-use super::work::{EndedEarly, Progress};
+use super::work::{EndedEarly, Progress, is_ended_early};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude;
 use crate::transcript::codex::rollout_name;
@@ -180,6 +179,9 @@ pub(super) enum Trouble {
     /// The caller no longer waits for it.
     #[error(transparent)]
     Ended(#[from] EndedEarly),
+    /// Something else that a call is refused with.
+    #[error(transparent)]
+    Call(#[from] ConversationError),
 }
 
 impl From<Trouble> for ConversationError {
@@ -196,6 +198,7 @@ impl From<Trouble> for ConversationError {
             Trouble::Bad(_) => Self::TranscriptDamaged(words),
             Trouble::Newer(_) => Self::Unsupported(words),
             Trouble::Ended(_) => Self::ShuttingDown,
+            Trouble::Call(error) => error,
         }
     }
 }
@@ -348,17 +351,13 @@ impl<R: Read> Read for Hashing<'_, R> {
 
 /// What a failed read or write means: an end that was asked for, or else what `otherwise` makes of it.
 fn ended_or(error: io::Error, otherwise: impl FnOnce(io::Error) -> Trouble) -> Trouble {
-    let is_end = error
-        .get_ref()
-        .is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>);
-    if is_end {
-        EndedEarly.into()
-    } else {
-        otherwise(error)
+    match is_ended_early(&error) {
+        true => EndedEarly.into(),
+        false => otherwise(error),
     }
 }
 
-fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Trouble {
+pub(super) fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Trouble {
     let path = path.to_owned();
     move |source| {
         ended_or(source, |source| {

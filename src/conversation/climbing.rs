@@ -22,15 +22,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::client::ClientProfile;
 use crate::agent::failure::FailureKind;
-use crate::agent::message::{AgentError, CallError};
+use crate::agent::message::CallError;
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::agent::process::SpawnError;
 use crate::archive::MissingTurns;
-use crate::chain::NewLink;
+use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
 use super::closed_sessions::{ClosedSession, ClosedSessions};
-use super::disk;
 use super::effect::Opened;
 use super::error::ConversationError;
 use super::folder::check_folder;
@@ -76,17 +75,8 @@ pub async fn climb(
     services: Arc<Services>,
     request: ClimbRequest,
 ) -> Result<(Opened, UpstreamSession), ConversationError> {
-    let ClimbRequest {
-        record,
-        client,
-        min_fidelity,
-        refused,
-        urgency,
-        apart,
-        behind,
-        closed,
-    } = request;
-    let entry = services.agent_for(&record.agent, client.as_deref())?;
+    let (record, urgency, apart) = (&request.record, request.urgency, request.apart);
+    let entry = services.agent_for(&record.agent, request.client.as_deref())?;
     services.look_at(&record.cwd, check_folder).await?;
     if let Some((root, _)) = entry.listed_transcripts() {
         // The steps of the climb wait for it without a limit. It need not be there.
@@ -100,17 +90,9 @@ pub async fn climb(
     let acquired = services.pool.acquire(&key, &entry.launch, urgency).await;
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
-    let origins = disk::origins(&record, &lineage);
-    let goal = goal::of(
-        &services,
-        &entry,
-        &lease,
-        &record,
-        &origins,
-        min_fidelity,
-        refused,
-    );
-    let unreported = unreported(&services, &entry, &record).await?;
+    let origins = Origins::collect(&lineage, record.chain.links());
+    let goal = goal::of(&services, &entry, &lease, &request, &origins);
+    let unreported = unreported(&services, &entry, record).await?;
     let climb = Climb::new(Goal {
         was_restored: unreported.is_some(),
         ..goal
@@ -118,11 +100,8 @@ pub async fn climb(
     let climber = Climber {
         services,
         entry,
-        record,
+        request,
         key,
-        urgency,
-        behind,
-        closed,
         failed: None,
         last_error: None,
         died: None,
@@ -210,7 +189,7 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
     }
     if let AcquireError::Initialize { source, .. } = error
         && let CallError::Agent(agent) = source.as_ref()
-        && is_auth(entry, agent)
+        && upstream::classify(entry, agent).kind == FailureKind::AuthRequired
     {
         return ConversationError::AuthRequired(chain_text(error));
     }
@@ -221,10 +200,6 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
         Some(install) => format!("{why}; to install it: {install}"),
         None => why,
     })
-}
-
-fn is_auth(entry: &AgentEntry, error: &AgentError) -> bool {
-    upstream::classify(entry, error).kind == FailureKind::AuthRequired
 }
 
 /// A session that was opened and not returned yet, or the copy that one is being opened from. Dropping it closes the session and
@@ -264,15 +239,9 @@ impl Drop for Unclaimed {
 struct Climber {
     services: Arc<Services>,
     entry: Arc<AgentEntry>,
-    record: ConversationRecord,
+    request: ClimbRequest,
     /// Who shares the process.
     key: PoolKey,
-    /// See [`ClimbRequest::urgency`].
-    urgency: Urgency,
-    /// See [`ClimbRequest::behind`].
-    behind: Vec<ClosedSession>,
-    /// See [`ClimbRequest::closed`].
-    closed: ClosedSessions,
     /// The process that failed, so that the next is another one.
     failed: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
@@ -329,7 +298,7 @@ impl Climber {
                 Step::Inspect => Outcome::Inspected(self.inspect(&climb).await),
                 Step::GiveUp => {
                     let attempts = climb.attempts();
-                    tracing::warn!(conversation = %self.record.id, ?attempts, "no session could be brought back");
+                    tracing::warn!(conversation = %self.request.record.id, ?attempts, "no session could be brought back");
                     return Err(self.give_up(&climb));
                 }
                 _ => self.take(&climb, &step, &mut lease).await,
@@ -338,7 +307,7 @@ impl Climber {
             match outcome {
                 Outcome::Inspected(inspection) => climb.inspected(inspection),
                 Outcome::Failed(failure) => {
-                    tracing::info!(conversation = %self.record.id, ?step, ?failure, "a way to resume did not work");
+                    tracing::info!(conversation = %self.request.record.id, ?step, ?failure, "a way to resume did not work");
                     self.died = match (&step, &failure) {
                         (Step::Copy { .. } | Step::Text, StepFailure::Process(_)) => self.last_error.clone(),
                         // Now it is known.
@@ -353,7 +322,7 @@ impl Climber {
                     let mut held = Unclaimed {
                         session: Some(session),
                         copy: None,
-                        closed: self.closed.clone(),
+                        closed: self.request.closed.clone(),
                     };
                     let look = look.or_else(|| can_be_short.then(|| self.look_at_head(climb.goal())));
                     if let Some(look) = look
@@ -363,11 +332,11 @@ impl Climber {
                     {
                         let inspection = self.inspect(&climb).await;
                         if !climb.opened_short(&step, inspection) {
-                            tracing::warn!(conversation = %self.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
+                            tracing::warn!(conversation = %self.request.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
                             held.close().await;
                             continue;
                         }
-                        tracing::warn!(conversation = %self.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
+                        tracing::warn!(conversation = %self.request.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
                     }
                     let loaded = match &step {
                         Step::Open { .. } | Step::Copy { .. } => {
@@ -397,7 +366,7 @@ impl Climber {
                     }
                     let resumed = climb.succeeded(&step, answer.upstream_id.clone(), &lack);
                     if let attempts @ [_, _, ..] = &resumed.attempts[..] {
-                        tracing::info!(conversation = %self.record.id, ?attempts, "resumed, but not by the first way tried");
+                        tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
                     }
                     let opened = Opened {
                         link,
@@ -448,13 +417,13 @@ impl Climber {
             Err(error) => return Outcome::Stop(error),
         };
         if let Step::Open { .. } | Step::Copy { .. } = step
-            && let Err(busy) = self.closed.writers_ended().await
+            && let Err(busy) = self.request.closed.writers_ended().await
         {
             return Outcome::Stop(busy);
         }
         match step {
             Step::Open { upstream_id, via, .. } => {
-                let closing = std::mem::take(&mut self.behind);
+                let closing = std::mem::take(&mut self.request.behind);
                 // Whatever came of it is told in the log.
                 let _closed = timeout(
                     CLOSING_LIMIT,
@@ -497,8 +466,8 @@ impl Climber {
         self.failed = failed;
         let (pool, key, launch) = (&self.services.pool, &self.key, &self.entry.launch);
         let acquired = match failed {
-            Some(generation) => pool.fresh(key, launch, self.urgency, generation).await,
-            None => pool.acquire(key, launch, self.urgency).await,
+            Some(generation) => pool.fresh(key, launch, self.request.urgency, generation).await,
+            None => pool.acquire(key, launch, self.request.urgency).await,
         };
         let acquired = acquired.map_err(|error| acquire_error(&self.entry, &error))?;
         *lease = Some(acquired.clone());
@@ -516,7 +485,7 @@ impl Climber {
     /// A new session, in the mode of the one before it.
     fn anew(&self) -> Opening {
         Opening::New {
-            last_mode: self.record.reported.mode.clone(),
+            last_mode: self.request.record.reported.mode.clone(),
         }
     }
 
@@ -528,8 +497,8 @@ impl Climber {
         preamble: Option<String>,
     ) -> Outcome {
         let generation = lease.generation();
-        let (cwd, settings) = (&self.record.cwd, &self.record.settings);
-        let (services, entry, closed) = (&self.services, &self.entry, &self.closed);
+        let (cwd, settings) = (&self.request.record.cwd, &self.request.record.settings);
+        let (services, entry, closed) = (&self.services, &self.entry, &self.request.closed);
         let mut leaving = services.pool.leaving(&lease);
         let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings, closed).await;
         let deadline = Instant::now() + RELEASE_LIMIT;
@@ -553,7 +522,11 @@ impl Climber {
                     && let Err(error) =
                         refuse_known(&self.services, &self.entry, &session, &answer.upstream_id)
                 {
-                    self.closed.close(session, false, Duration::ZERO).closed().await;
+                    self.request
+                        .closed
+                        .close(session, false, Duration::ZERO)
+                        .closed()
+                        .await;
                     return Outcome::Stop(error);
                 }
                 let link = link.map(|link| NewLink {
@@ -614,7 +587,7 @@ impl Climber {
 
     /// A link of a new session without a history.
     fn fresh_link(&self, climb: &Climb) -> NewLink {
-        let head = self.record.chain.head().filter(|head| head.written);
+        let head = self.request.record.chain.head().filter(|head| head.written);
         let reason = match head {
             Some(_) => LinkReason::Rolled,
             None => LinkReason::Created,
@@ -626,6 +599,11 @@ impl Climber {
     }
 
     fn link(&self, id: UpstreamId, reason: LinkReason) -> NewLink {
-        NewLink::new(id, self.entry.name.clone(), self.record.cwd.clone(), reason)
+        NewLink::new(
+            id,
+            self.entry.name.clone(),
+            self.request.record.cwd.clone(),
+            reason,
+        )
     }
 }

@@ -1,39 +1,18 @@
 //! Facts from the transcripts of a conversation that the ladder and the branches need. Blocks; call it from a blocking
 //! thread.
 
-use std::path::{Path, PathBuf};
-
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
-use bridge_protocol::link::LineageEntry;
 
-use crate::chain::{Ancestor, Origins, ancestors};
-use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{Dialect, Home};
 use crate::transcript::on_disk::OnDisk;
 
 use super::recovery::Head;
-use super::services::chain_text;
+use super::services::{NewCopy, Services, chain_text};
 
 /// The transcripts of an agent, and what reads them.
 pub(super) type Transcripts<'a> = (&'static dyn Dialect, Home<'a>);
-
-/// The origins of every upstream id that a conversation ever held.
-#[must_use]
-pub(super) fn origins(record: &ConversationRecord, lineage: &[LineageEntry]) -> Origins {
-    Origins::collect(lineage, record.chain.links())
-}
-
-/// The ancestors of the head, nearest first.
-#[must_use]
-pub(super) fn ancestors_of_head(record: &ConversationRecord, origins: &Origins) -> Vec<Ancestor> {
-    record
-        .chain
-        .head()
-        .map(|head| ancestors(&head.upstream_id, |id| origins.get(id)))
-        .unwrap_or_default()
-}
 
 /// The uuid of the record that a checkpoint stands at.
 #[must_use]
@@ -112,53 +91,27 @@ pub(super) fn checkpoint(agent: &AgentName, id: &UpstreamId, record_uuid: &str) 
 /// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, to the place where the agent looks
 /// first for what runs in `to`: it may well not look where the source is (a folder that has become a link, say).
 ///
-/// The id and the path are passed to `note` before the file exists.
-///
 /// # Errors
-/// When the transcript is not there, cannot be read, or the copy cannot be written; and those of `note`.
+/// When the transcript is not there, cannot be read, or the copy cannot be written.
 pub(super) fn copy_session(
-    (dialect, home): Transcripts<'_>,
+    services: &Services,
+    transcripts: Transcripts<'_>,
     (cwd, to): (&str, &str),
     id: &UpstreamId,
     until: Option<&CheckpointId>,
-    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
-) -> Result<(UpstreamId, PathBuf), TranscriptError> {
+) -> Result<NewCopy, TranscriptError> {
+    let (dialect, home) = transcripts;
     let source = dialect.find(home.session(Some(cwd), id.as_str()))?;
-    let new = dialect.new_session(home.root, Some(to), &source, id.as_str())?;
-    let new_id = UpstreamId::new(new.id.as_str());
-    note(&new_id, &new.path)?;
-    dialect.copy(
-        home.library,
-        &source,
-        &new,
-        until.and_then(record_uuid).as_deref(),
-    )?;
-    Ok((new_id, new.path))
-}
-
-/// As [`copy_session`], of all that a repair can save. Also returns the place in the session with which the copy ends.
-///
-/// # Errors
-/// As [`copy_session`].
-pub(super) fn rebuild_session(
-    (dialect, home): Transcripts<'_>,
-    cwd: &str,
-    agent: &AgentName,
-    id: &UpstreamId,
-    note: impl FnOnce(&UpstreamId, &Path) -> Result<(), TranscriptError>,
-) -> Result<(UpstreamId, PathBuf, Option<CheckpointId>), TranscriptError> {
-    let session = home.session(Some(cwd), id.as_str());
-    let source = dialect.find(session)?;
-    let new = dialect.new_session(home.root, Some(cwd), &source, id.as_str())?;
-    let new_id = UpstreamId::new(new.id.as_str());
-    note(&new_id, &new.path)?;
-    let made = dialect.repair(session, &source, &new)?;
-    let place = made.last_uuid.map(|uuid| checkpoint(agent, id, &uuid));
-    Ok((new_id, new.path, place))
+    let until = until.and_then(record_uuid);
+    let copied = services.copy_transcript(transcripts, Some(to), &source, id, |new| {
+        dialect.copy(home.library, &source, new, until.as_deref())
+    });
+    copied.map(|(copy, ())| copy)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -223,16 +176,17 @@ mod tests {
         };
         let cut = || {
             let place = checkpoint(&agent, &id, "a1");
-            let (new_id, path) =
-                copy_session(transcripts, (CWD, CWD), &id, Some(&place), |_, _| Ok(())).unwrap();
-            let copied = std::fs::read_to_string(path).unwrap();
+            let (dialect, home) = transcripts;
+            let source = dialect.find(home.session(Some(CWD), "s1")).unwrap();
+            let new = dialect.new_session(root, Some(CWD), &source, "s1").unwrap();
+            dialect.copy(&library, &source, &new, Some("a1")).unwrap();
+            let copied = std::fs::read_to_string(new.path).unwrap();
             let origins = copied
                 .lines()
                 .map(|line| line.split_once("\"messageUuid\":").unwrap().1);
             assert_eq!(origins.collect::<Vec<_>>(), ["\"u1\"}}", "\"a1\"}}"]);
             let until = on_disk(transcripts, CWD, &id, Some(&place)).unwrap().unwrap();
             assert_eq!((until.turns, until.last_is_cut), (1, false));
-            assert_ne!(new_id, id);
         };
         // Once for all that is asked, and once for the lines that a cut copies.
         let bytes = text.len() as u64;

@@ -2,13 +2,14 @@
 
 mod call;
 mod cut;
-mod list;
 
 use std::sync::Arc;
 
 use bridge_protocol::AgentName;
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::conversation::{BranchedVia, Conversation, MoveAnswer, RemainingTranscript, Settings};
+use bridge_protocol::conversation::{
+    BranchedVia, Conversation, MoveAnswer, RemainingTranscript, SessionInfo, Settings,
+};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, LinkReason, Relation, Resumed, Via};
@@ -21,7 +22,7 @@ use crate::store::{Anchor, ConversationRecord, CutPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedNeighbours;
 
-use super::answer::{Answer, CallKey, Caller};
+use super::answer::{Answer, Caller};
 use super::destination::Destination;
 use super::edit::Edited;
 use super::error::{ConversationError, StoreFailure};
@@ -29,9 +30,8 @@ use super::growth::Loaded;
 use super::line::Dropped;
 use super::work::Progress;
 
-pub use call::{Call, Fork, NewTurn};
+pub use call::{Asked, Call, Fork, NewTurn};
 pub use cut::{Arrival, Part};
-pub use list::Effects;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -45,14 +45,10 @@ pub type Now = Timestamp;
 pub enum Input<R> {
     /// A caller asks for something.
     Call {
-        /// What.
-        call: Call,
-        /// The idempotency key.
-        request: Option<CallKey>,
-        /// What an earlier call with that key was answered, when one was.
+        /// The call.
+        asked: Asked<R>,
+        /// What an earlier call with its key was answered, when one was.
         kept: Option<RequestRecord>,
-        /// Whom to answer.
-        reply: R,
     },
     /// Work outside the state machine is done.
     Worked {
@@ -231,12 +227,8 @@ pub struct Opened {
     pub loaded: Option<Loaded>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// ACP's `modes`, if the agent sent any.
-    pub modes: Option<RawJson>,
-    /// ACP's `configOptions`, if the agent sent any.
-    pub config_options: Option<RawJson>,
-    /// The other members of the agent's answer.
-    pub other: Option<RawJson>,
+    /// What the agent said of it when it opened it.
+    pub info: SessionInfo,
 }
 
 /// A branch that was made at the agent or on disk. A repaired copy is one too.
@@ -500,4 +492,17 @@ pub enum Effect<R> {
     Disarm(Deadline),
     /// The conversation is deleted: the actor ends. Always the last effect.
     End,
+}
+
+impl<R> Effect<R> {
+    /// Its place among the effects of one input. Answers come behind everything else, since a turn's events precede the answer to
+    /// its prompt.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Answer(..) => 1,
+            Self::End => 2,
+            _ => 0,
+        }
+    }
 }

@@ -90,7 +90,7 @@ pub enum ConversationError {
     /// Several agents have a transcript of this id.
     #[error(
         "several agents have a transcript \"{name}\": {}; pass one of them as agent",
-        names(agents)
+        listed(agents)
     )]
     AmbiguousAgents {
         /// What was given.
@@ -363,7 +363,7 @@ impl fmt::Display for StoreFailure {
 }
 
 fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> String {
-    let (count, ids) = (candidates.len(), list(candidates));
+    let (count, ids) = (candidates.len(), listed(candidates));
     if is_whole {
         return format!(
             "\"{name}\" is the agent's session id of {count} conversations: {ids}; use the id of one of them"
@@ -372,16 +372,13 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
     format!("\"{name}\" matches {count} conversations: {ids}; give more characters")
 }
 
-fn names(agents: &[AgentName]) -> String {
-    agents
+/// Names or ids, as a sentence lists them.
+pub(super) fn listed<T: ToString>(items: &[T]) -> String {
+    items
         .iter()
-        .map(AgentName::as_str)
+        .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-fn list(ids: &[ConversationId]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn titles(candidates: &[Candidate]) -> String {

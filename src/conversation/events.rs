@@ -147,6 +147,25 @@ struct Seat {
 }
 
 impl Seat {
+    /// Hands on what comes before the live events. Gives the seat up if that is not taken.
+    fn after<'a>(
+        mut self,
+        events: impl IntoIterator<Item = &'a Encoded>,
+        lagged_text: impl Fn(&Encoded, u64) -> String,
+    ) -> Option<Self> {
+        for event in events {
+            match self.subscriber.take(event) {
+                Taken::Yes => self.last = self.last.max(event.sequence),
+                Taken::Full => {
+                    self.subscriber.lagged(lagged_text(event, self.last));
+                    return None;
+                }
+                Taken::Gone => return None,
+            }
+        }
+        Some(self)
+    }
+
     /// Hands an event on; false when the seat is to be given up.
     fn offer(&mut self, event: &Encoded) -> Taken {
         let taken = self.subscriber.take(event);
@@ -219,7 +238,7 @@ impl Hub {
     /// snapshot was requested.
     pub fn subscribe(
         &self,
-        mut subscriber: Box<dyn Subscriber>,
+        subscriber: Box<dyn Subscriber>,
         after: Option<&Cursor>,
         shown: &[Shown],
         since: u64,
@@ -229,7 +248,7 @@ impl Hub {
         let held = after
             .and_then(|cursor| self.sequence_of(cursor))
             .filter(|from| all.ring.holds_after(*from));
-        let mut last = held.unwrap_or(since);
+        let last = held.unwrap_or(since);
         if !all.ring.holds_after(last)
             && let Some(newest) = all.newest
         {
@@ -248,18 +267,12 @@ impl Hub {
             .ring
             .after(last)
             .filter(|event| held.is_some() || !is_shown(event));
-        for event in missed {
-            match subscriber.take(event) {
-                Taken::Yes => last = event.sequence,
-                Taken::Full => {
-                    subscriber.lagged(self.lagged_text(event.conversation, last, at));
-                    return;
-                }
-                Taken::Gone => return,
-            }
-        }
+        let seat = Seat { subscriber, last };
+        let seat = seat.after(missed, |event, last| {
+            self.lagged_text(event.conversation, last, at)
+        });
         let last = self.last();
-        all.seats.push(Seat { subscriber, last });
+        all.seats.extend(seat.map(|seat| Seat { last, ..seat }));
     }
 
     /// The events of one conversation after this number; none when not all of them are held.
@@ -282,12 +295,6 @@ impl Hub {
         let sequence = self.next();
         let text = encode_event(conversation, &self.cursor(sequence), at, event);
         self.publish(conversation, &Encoded::new(sequence, conversation, text), at);
-    }
-
-    /// How many listen to everything.
-    #[must_use]
-    pub fn listeners(&self) -> usize {
-        self.lock().seats.len()
     }
 
     fn lag_everyone(&self, conversation: ConversationId, lost: u64, at: &str) {
@@ -389,11 +396,15 @@ impl Stream {
         if matches!(event, Event::PromptAccepted { .. }) {
             self.turn_start = self.hub.last();
         }
-        let sequence = self.hub.next();
-        let mut text = self.begin(sequence, at, json.len() + 16);
-        text.push_str(&json);
+        let encoded = self.encode(self.hub.next(), at, &json);
+        self.publish(encoded, at);
+    }
+
+    fn encode(&self, sequence: u64, at: &str, event: &str) -> Encoded {
+        let mut text = self.begin(sequence, at, event.len() + 16);
+        text.push_str(event);
         text.push('}');
-        self.publish(Encoded::new(sequence, self.conversation, text), at);
+        Encoded::new(sequence, self.conversation, text)
     }
 
     /// Emits an update of the agent, byte for byte. `params`: what it came with, if that is more than the update.
@@ -470,12 +481,12 @@ impl Stream {
     /// Adds a subscriber: first exactly what it missed, when `after` is still held, else the snapshot; then live.
     pub fn subscribe(
         &mut self,
-        mut subscriber: Box<dyn Subscriber>,
+        subscriber: Box<dyn Subscriber>,
         after: Option<u64>,
         snapshot: Option<&Encoded>,
         at: &str,
     ) {
-        let mut last = after.unwrap_or_else(|| self.hub.last());
+        let last = after.unwrap_or_else(|| self.hub.last());
         let backlog = match after {
             Some(from) => self.missed_after(from),
             None => Some(snapshot.into_iter().cloned().collect()),
@@ -484,30 +495,18 @@ impl Stream {
             subscriber.lagged(self.hub.lagged_text(self.conversation, last, at));
             return;
         };
-        for event in &backlog {
-            match subscriber.take(event) {
-                Taken::Yes => last = last.max(event.sequence),
-                Taken::Full => {
-                    subscriber.lagged(self.hub.lagged_text(self.conversation, last, at));
-                    return;
-                }
-                Taken::Gone => return,
-            }
-        }
-        self.seats.push(Seat { subscriber, last });
+        let lagged = |_: &Encoded, last| self.hub.lagged_text(self.conversation, last, at);
+        let seat = Seat { subscriber, last }.after(&backlog, lagged);
+        self.seats.extend(seat);
     }
 
     /// An event for one subscriber only, with the number of the last event that was sent.
     #[must_use]
     pub fn encode_snapshot(&self, event: &Event, updates_of_turn: Vec<Encoded>, at: &str) -> Option<Encoded> {
         let json = serde_json::to_string(event).ok()?;
-        let sequence = self.hub.last();
-        let mut text = self.begin(sequence, at, json.len() + 16);
-        text.push_str(&json);
-        text.push('}');
         Some(Encoded {
             updates: Some(updates_of_turn.into()),
-            ..Encoded::new(sequence, self.conversation, text)
+            ..self.encode(self.hub.last(), at, &json)
         })
     }
 

@@ -7,17 +7,17 @@ mod files;
 mod portable;
 mod secrets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::Conversation;
-use bridge_protocol::export::{ExportAnswer, ExportFormat, ExportedFile, MissingSession, MissingValue};
-use bridge_protocol::history::HistoryGap;
+use bridge_protocol::export::{ExportAnswer, ExportFormat, ExportedFile, MissingSession};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, UpstreamId};
+use indexmap::IndexMap;
 
 use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
 use super::effect::Arrival;
@@ -86,11 +86,7 @@ fn bundle(
     others: impl IntoIterator<Item = PathBuf>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let Gathered {
-        manifest,
-        sources,
-        kept,
-    } = gather(services, export, progress)?;
+    let (manifest, sources, kept) = gather(services, export, progress)?;
     // Each is read once more.
     progress.expect(manifest.bytes());
     let first = target.clone();
@@ -98,12 +94,13 @@ fn bundle(
         bundle::pack::pack(writer, &first, &manifest, &sources, progress)
     })?;
     // What was unpacked is not taken away before it is read.
-    let left = Left {
-        sessions: manifest.missing,
-        values: manifest.missing_values,
-        ..Left::default()
+    let file = ExportedFile {
+        missing: manifest.missing,
+        missing_values: manifest.missing_values,
+        kept: sessions_of(&kept),
+        ..ExportedFile::default()
     };
-    exported(&written, left, sessions_of(&kept))
+    exported(&written, file)
 }
 
 /// The sessions that are taken from what is kept, each once.
@@ -116,39 +113,23 @@ fn sessions_of(kept: &[Unpacked]) -> Vec<UpstreamId> {
     ids.into_iter().map(UpstreamId::from).collect()
 }
 
-/// What goes into a bundle.
-struct Gathered {
-    manifest: Manifest,
-    /// Its files, in their order.
-    sources: Vec<Part>,
-    /// Where some of them are.
-    kept: Vec<Unpacked>,
-}
-
-/// What is not in a file.
-#[derive(Default)]
-struct Left {
-    sessions: Vec<MissingSession>,
-    values: Vec<MissingValue>,
-    gaps: Vec<HistoryGap>,
-}
-
-/// The file as the answer describes it.
-fn exported(target: &Path, left: Left, kept: Vec<UpstreamId>) -> Result<ExportAnswer, ConversationError> {
+/// The answer that describes a file. `file` says what it lacks.
+fn exported(target: &Path, file: ExportedFile) -> Result<ExportAnswer, ConversationError> {
     let metadata = fs::metadata(target);
     let metadata = metadata.map_err(|error| unusable(target, &error.to_string()))?;
     Ok(ExportAnswer::File(ExportedFile {
         path: target.to_string_lossy().into_owned(),
         bytes: metadata.len(),
-        missing: left.sessions,
-        gaps: left.gaps,
-        kept,
-        missing_values: left.values,
+        ..file
     }))
 }
 
-/// What a bundle says, and where its files are.
-fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Gathered, Trouble> {
+/// What a bundle says, its files in their order, and the backups in which some of them are.
+fn gather(
+    services: &Services,
+    export: Export,
+    progress: &Progress,
+) -> Result<(Manifest, Vec<Part>, Vec<Unpacked>), Trouble> {
     let Export {
         mut record,
         lineage,
@@ -214,11 +195,7 @@ fn gather(services: &Services, export: Export, progress: &Progress) -> Result<Ga
         entry.map_or("generic", |entry| entry.kind.name).to_owned()
     });
     manifest.missing_values = missing_values;
-    Ok(Gathered {
-        manifest,
-        sources,
-        kept,
-    })
+    Ok((manifest, sources, kept))
 }
 
 impl Manifest {
@@ -267,8 +244,6 @@ impl SessionRef {
 /// The sessions that a conversation ever had, in the order in which they came, with what was last known of each, and whether
 /// it was ever written.
 fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<(SessionRef, bool)> {
-    let mut order: Vec<UpstreamId> = Vec::new();
-    let mut known: BTreeMap<UpstreamId, (SessionRef, bool)> = BTreeMap::new();
     let links = record.chain.links().iter();
     let links = links.map(|link| (SessionRef::from(link), link.written));
     let of_lineage = lineage.iter().filter(|entry| !entry.upstream_id.is_empty());
@@ -280,20 +255,14 @@ fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<(
         };
         (session, entry.written)
     });
+    let mut known: IndexMap<UpstreamId, (SessionRef, bool)> = IndexMap::new();
     for (session, is_written) in entries.chain(links) {
         let id = session.upstream_id.clone();
-        match known.get_mut(&id) {
-            Some((known, was_written)) => {
-                *known = session;
-                *was_written |= is_written;
-            }
-            None => {
-                order.push(id.clone());
-                known.insert(id, (session, is_written));
-            }
-        }
+        let (known, was_written) = known.entry(id).or_insert_with(|| (session.clone(), false));
+        *known = session;
+        *was_written |= is_written;
     }
-    order.iter().filter_map(|id| known.remove(id)).collect()
+    known.into_values().collect()
 }
 
 /// A folder without symbolic links, where that is another path.

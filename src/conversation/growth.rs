@@ -86,23 +86,15 @@ pub struct TurnEnds {
 }
 
 impl TurnEnds {
-    /// A turn of this conversation on this session has ended.
-    pub fn note(&self, upstream_id: &UpstreamId, conversation: ConversationId) {
-        self.ask(upstream_id, Some(conversation));
-    }
-
-    /// This session is a head no longer: what runs now does not run on it.
-    pub fn note_left(&self, upstream_id: &UpstreamId) {
-        self.ask(upstream_id, None);
-    }
-
     /// Wakes the task that looks at transcripts, when the system reports a change of them.
     pub fn waker(&self) -> impl Fn() + Send + 'static {
         let wake = Arc::clone(&self.wake);
         move || wake.notify_one()
     }
 
-    fn ask(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
+    /// A turn of this conversation on this session has ended; or if none is named, the session is a head no longer, so that what
+    /// runs now does not run on it.
+    pub fn note(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
         let mut noted = self.lock();
         let (asked, all) = &mut *noted;
         if asked.len() < ASKED || asked.contains_key(upstream_id) {

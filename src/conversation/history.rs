@@ -11,9 +11,7 @@ mod retelling;
 mod saved;
 mod telling;
 mod tools;
-mod unknown;
 mod updates;
-mod whole;
 
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
@@ -27,7 +25,7 @@ use super::error::ConversationError;
 use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
 use crate::archive::Unpacked;
-use crate::chain::{HistorySource, LinkOrigin, ancestors, history_sources};
+use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
@@ -37,7 +35,7 @@ pub(super) use behind::behind;
 use behind::unreported;
 use opening::{may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
-use telling::{Digest, checkpoint_id, message_ref};
+use telling::{Digest, message_ref};
 use updates::{Calls, updates};
 
 /// How many messages before a page are searched for the calls whose results the page begins with. An agent that calls
@@ -86,9 +84,10 @@ struct Session {
 pub(super) enum Reach {
     /// In the agent's folder.
     Agent,
-    /// In the agent's folder; a session without turns is passed over.
+    /// In the agent's folder; a session without turns is passed over. For the text that a new session gets in place of a head that
+    /// cannot be opened: it is that of the nearest session with turns.
     WithTurns,
-    /// In the agent's folder, and if it is missing there, in the backups.
+    /// In the agent's folder, and if it is missing there, in the backups. For those who only read.
     Kept,
 }
 
@@ -99,48 +98,18 @@ enum Side {
 }
 
 impl History {
-    /// The current history of a conversation, for those who only read it: of sessions that their agent has no more what is kept
-    /// is read.
-    ///
-    /// # Errors
-    /// As [`History::of_conversation`].
-    pub(super) fn to_show(
-        services: &Services,
-        record: &ConversationRecord,
-        lineage: &[LineageEntry],
-    ) -> Result<Self, ConversationError> {
-        match record.chain.head() {
-            Some(head) => Self::reaching(services, record, lineage, head, Reach::Kept),
-            None => Ok(Self::default()),
-        }
-    }
-
-    /// The current history of a conversation, as its agent has it.
+    /// The current history of a conversation.
     ///
     /// # Errors
     /// [`ConversationError::Unsupported`] when its agent's transcripts cannot be read by this version.
-    pub(super) fn of_conversation(
+    pub(super) fn of(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
+        reach: Reach,
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
-            Some(head) => Self::of_link(services, record, lineage, head),
-            None => Ok(Self::default()),
-        }
-    }
-
-    /// The history to send to a new session as text if the head cannot be opened: that of the nearest session with turns.
-    ///
-    /// # Errors
-    /// As [`History::of_conversation`].
-    pub(super) fn to_retell(
-        services: &Services,
-        record: &ConversationRecord,
-        lineage: &[LineageEntry],
-    ) -> Result<Self, ConversationError> {
-        match record.chain.head() {
-            Some(head) => Self::reaching(services, record, lineage, head, Reach::WithTurns),
+            Some(head) => Self::of_link(services, record, lineage, head, reach),
             None => Ok(Self::default()),
         }
     }
@@ -148,17 +117,8 @@ impl History {
     /// The history that ends with a link of a conversation: the current one, or as it was when that link was the head.
     ///
     /// # Errors
-    /// As [`History::of_conversation`].
+    /// As [`History::of`].
     pub(super) fn of_link(
-        services: &Services,
-        record: &ConversationRecord,
-        lineage: &[LineageEntry],
-        head: &Link,
-    ) -> Result<Self, ConversationError> {
-        Self::reaching(services, record, lineage, head, Reach::Agent)
-    }
-
-    fn reaching(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
@@ -172,7 +132,7 @@ impl History {
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
-        let origins = disk::origins(record, lineage);
+        let origins = Origins::collect(lineage, record.chain.links());
         let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
         // One that no conversation holds, or another one, is read by its reference, as the ladder does.
         let known = |id: &UpstreamId| {
@@ -237,8 +197,19 @@ impl History {
                 detail,
             });
         }
-        self.gaps
-            .extend(unknown::gap(&session.upstream_id, &*session.open));
+        // Nothing is damaged, and the agent that wrote them loads them.
+        let detail = match session.open.unknown() {
+            0 => None,
+            1 => Some("1 of its records is of a kind that this version does not know".to_owned()),
+            records => Some(format!(
+                "{records} of its records are of kinds that this version does not know"
+            )),
+        };
+        self.gaps.extend(detail.map(|detail| HistoryGap {
+            upstream_id: session.upstream_id.clone(),
+            kind: GapKind::UnknownRecord,
+            detail,
+        }));
         self.sessions.push(session);
     }
 
@@ -304,9 +275,10 @@ impl History {
         // What was named is told under the same name, though its turn may have gone on since.
         checkpoint.id = id.clone();
         checkpoint.step = step.unwrap_or(turn) as u64 + 1;
-        let is_before = |session: &Session| session.turns_before + session.open.turns() <= turn;
-        let session = self.sessions.get(self.sessions.partition_point(is_before));
-        let session = session.ok_or_else(not_found)?;
+        let session = self
+            .sessions
+            .get(self.place_of_turn(turn))
+            .ok_or_else(not_found)?;
         let own = session.open.turn(turn - session.turns_before);
         let (start, end) = (
             session.messages_before + own.start,
@@ -419,6 +391,22 @@ impl History {
         })
     }
 
+    /// Hands all messages over, oldest first, one at a time; gives how many turns they are, and what is missing.
+    ///
+    /// # Errors
+    /// What `take` answers, and when a message cannot be told.
+    pub(super) fn tell_all<E: From<ConversationError>>(
+        mut self,
+        mut take: impl FnMut(Message) -> Result<(), E>,
+    ) -> Result<(u64, Vec<HistoryGap>), E> {
+        for number in 0..self.messages() {
+            if let Some(message) = self.message(number)? {
+                take(message)?;
+            }
+        }
+        Ok((self.turns() as u64, self.gaps))
+    }
+
     /// The updates of messages that begin with the message of that number.
     fn updates(
         &mut self,
@@ -444,7 +432,7 @@ impl History {
 
     /// A cursor at a message: `b` continues with it, `a` goes backwards from it; both include it.
     fn cursor(&self, side: &str, number: usize) -> Cursor {
-        let id = self.session_of(number).map(|session| {
+        let id = self.sessions.get(self.place_of_message(number)).map(|session| {
             let message = number - session.messages_before;
             let record_id = session.open.record_id(message);
             message_ref(&session.owner(message), record_id).to_string()
@@ -482,15 +470,21 @@ impl History {
         })
     }
 
-    fn session_of(&self, message: usize) -> Option<&Session> {
-        let is_before = |session: &Session| session.messages_before + session.open.messages() <= message;
-        self.sessions.get(self.sessions.partition_point(is_before))
+    /// Which session holds a turn.
+    fn place_of_turn(&self, turn: usize) -> usize {
+        self.sessions
+            .partition_point(|session| session.turns_before + session.open.turns() <= turn)
+    }
+
+    /// Which session holds a message.
+    fn place_of_message(&self, message: usize) -> usize {
+        self.sessions
+            .partition_point(|session| session.messages_before + session.open.messages() <= message)
     }
 
     fn message(&mut self, number: usize) -> Result<Option<Message>, ConversationError> {
-        let is_before = |session: &Session| session.messages_before + session.open.messages() <= number;
-        let position = self.sessions.partition_point(is_before);
-        let Some(session) = self.sessions.get_mut(position) else {
+        let place = self.place_of_message(number);
+        let Some(session) = self.sessions.get_mut(place) else {
             return Ok(None);
         };
         let number = number - session.messages_before;
@@ -503,10 +497,9 @@ impl History {
 
     /// The checkpoint after a turn; none when the transcript was changed meanwhile.
     fn checkpoint(&mut self, step: usize) -> Result<Option<Checkpoint>, ConversationError> {
-        let is_before = |session: &Session| session.turns_before + session.open.turns() <= step;
-        let position = self.sessions.partition_point(is_before);
+        let place = self.place_of_turn(step);
         let parent = step.checked_sub(1).and_then(|parent| self.id_of_step(parent));
-        let Some(session) = self.sessions.get_mut(position) else {
+        let Some(session) = self.sessions.get_mut(place) else {
             return Ok(None);
         };
         let turn = step - session.turns_before;
@@ -528,11 +521,11 @@ impl History {
         let origin = match (&digest.copied_from, copied) {
             (_, Some((source, _))) => {
                 let (uuid, _) = session.open.end_of_turn(turn);
-                Some(checkpoint_id(&session.agent, source, &uuid))
+                Some(disk::checkpoint(&session.agent, source, &uuid))
             }
             (Some((source, uuid)), None) => {
                 let source = UpstreamId::new(source.as_str());
-                Some(checkpoint_id(&session.agent, &source, uuid))
+                Some(disk::checkpoint(&session.agent, &source, uuid))
             }
             (None, None) => None,
         };
@@ -547,8 +540,7 @@ impl History {
     }
 
     fn id_of_step(&self, step: usize) -> Option<CheckpointId> {
-        let is_before = |session: &Session| session.turns_before + session.open.turns() <= step;
-        let session = self.sessions.get(self.sessions.partition_point(is_before))?;
+        let session = self.sessions.get(self.place_of_turn(step))?;
         Some(session.checkpoint_id(step - session.turns_before))
     }
 }
@@ -556,7 +548,7 @@ impl History {
 impl Session {
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
         let (name, _) = self.open.end_of_turn(turn);
-        checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)
+        disk::checkpoint(&self.agent, &self.owner_of_turn(turn), &name)
     }
 
     /// The session whose file holds a message.

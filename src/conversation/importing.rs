@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{ConversationState, Parent, Settings};
-use bridge_protocol::export::{MissingSession, MissingValue, UnchangedLines};
+use bridge_protocol::export::{ImportAnswer, MissingSession, UnchangedLines};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::method::Import;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
@@ -30,6 +30,7 @@ use super::error::ConversationError;
 use super::naming::{check_namespace, check_title};
 use super::registry::check_settings;
 use super::services::{Services, now};
+use super::state::view_of_record;
 use super::unfinished::{Verdict, has_owner};
 use super::work::Progress;
 use crate::agent::catalog::AgentEntry;
@@ -50,12 +51,7 @@ pub(super) struct Imported {
     pub(super) placed: Placed,
     pub(super) record: ConversationRecord,
     pub(super) change: Change,
-    pub(super) missing: Vec<MissingSession>,
-    pub(super) unchanged: Vec<UnchangedLines>,
-    /// The settings that were left out, by their names.
-    pub(super) left_out: Vec<String>,
-    /// The values of MCP servers that were not in the bundle.
-    pub(super) missing_values: Vec<MissingValue>,
+    pub(super) answer: ImportAnswer,
 }
 
 /// Where everything of a bundle goes.
@@ -127,14 +123,18 @@ pub(super) fn import(
         unchanged.iter().any(|lines| lines.upstream_id == id)
     });
     let (record, change) = written(services, &manifest, &plan, links, settings, fidelity);
-    Ok(Imported {
-        placed,
-        record,
-        change,
+    let answer = ImportAnswer {
+        conversation: view_of_record(&record),
         missing,
         unchanged,
         left_out,
         missing_values: manifest.missing_values,
+    };
+    Ok(Imported {
+        placed,
+        record,
+        change,
+        answer,
     })
 }
 

@@ -2,50 +2,29 @@
 //!
 //! Owns the choice of sessions: those that run in the old folder and belong to no other conversation. Claude stores
 //! transcripts by folder, so they move to the place where Claude looks in the new folder, and the folder in them is
-//! changed. Codex finds a rollout by its id from any folder, so nothing moves. Blocks, except while it waits until no
-//! agent writes.
+//! changed. Codex finds a rollout by its id from any folder, so nothing moves. Blocks.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
 use bridge_protocol::link::LineageReason;
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::closed_sessions::ClosedSessions;
 use super::destination::Destination;
 use super::error::ConversationError;
 use super::keeping;
 use super::resource::Resource;
 use super::services::{Services, chain_text};
 use super::trees::{State, TreeMove};
-use super::work::{EndedEarly, Progress};
+use super::work::{Progress, is_ended_early};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self, Kind, Moving, SharedNeighbours, Step, Watched};
-
-/// What is to be moved.
-pub(super) struct MoveRequest {
-    /// The conversation as it stands.
-    pub record: ConversationRecord,
-    /// Where it leads.
-    pub destination: Destination,
-    /// What has to have ended before.
-    pub closed: ClosedSessions,
-    /// The end of an earlier move, whose originals are being deleted.
-    pub finishing: Option<JoinHandle<()>>,
-    /// Where is noted how far it has come.
-    pub progress: Arc<Progress>,
-    /// What is known of the folders that it leaves, by all that go together.
-    pub neighbours: SharedNeighbours,
-}
 
 /// Whose move it is, as its journal says it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,34 +68,12 @@ pub(super) fn dry_run(
     })
 }
 
-/// Moves the files of a conversation to another folder. If this fails, they are back in their old place.
+/// Moves the files of a conversation to another folder, once no agent writes to them. If this fails, they are back in their old place.
 ///
 /// # Errors
 /// [`ConversationError::Busy`] if a program writes to them, [`ConversationError::Conflict`] if another file has one of their
 /// new paths, and errors of reading and writing.
-pub(super) async fn carry_out(
-    services: Arc<Services>,
-    request: MoveRequest,
-) -> Result<(MoveAnswer, Resource), ConversationError> {
-    let MoveRequest {
-        record,
-        destination,
-        closed,
-        finishing,
-        progress,
-        neighbours,
-    } = request;
-    closed.ended().await?;
-    if let Some(finishing) = finishing {
-        // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
-        let _finished = finishing.await;
-    }
-    let work =
-        move |services: &Arc<_>| carry_out_now(services, &record, &destination, &neighbours, &progress);
-    services.blocking(work).await?
-}
-
-fn carry_out_now(
+pub(super) fn carry_out(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
@@ -381,12 +338,6 @@ pub(super) fn told_step(step: &Step) -> PlannedMove {
         },
         bytes: step.bytes,
     }
-}
-
-fn is_ended_early(error: &io::Error) -> bool {
-    error
-        .get_ref()
-        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<EndedEarly>)
 }
 
 /// What the engine says of a move, in the words of a call.

@@ -6,7 +6,6 @@
 use std::io;
 
 use bridge_protocol::conversation::{Conversation, Settings};
-use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::RawJson;
 use serde::Serialize;
 
@@ -20,20 +19,11 @@ const PAGE_LIMIT_BYTES: usize = 1024 * 1024;
 /// an answer holds.
 pub(super) const ENTRY_LIMIT_BYTES: usize = 24 * 1024 * 1024;
 
-/// About what one entry takes beside the texts that it holds: names of members, ids, times.
-pub(super) const FRAME_BYTES: usize = 512;
-
 /// The room that is left on a page.
 #[derive(Debug)]
 pub(super) struct PageRoom {
     left: usize,
     is_empty: bool,
-}
-
-/// What stands on a page.
-pub(super) trait Weighed {
-    /// About how many bytes of JSON it makes: enough to bound a page without encoding what is on it twice.
-    fn weight(&self) -> usize;
 }
 
 impl PageRoom {
@@ -52,8 +42,8 @@ impl PageRoom {
 
     /// Takes the room that this needs; false when the page ends before it. The first one always fits: whoever pages
     /// through must get on.
-    pub(super) fn takes(&mut self, entry: &impl Weighed) -> bool {
-        let left = self.left.checked_sub(entry.weight());
+    pub(super) fn takes(&mut self, entry: &impl Serialize) -> bool {
+        let left = self.left.checked_sub(encoded_bytes(entry));
         if left.is_none() && !self.is_empty {
             return false;
         }
@@ -65,7 +55,7 @@ impl PageRoom {
 
 /// As many of the entries before `end` as fit on a page, at most `limit`, the last one first. They are read forwards, a page
 /// at once: what is compressed would be decoded from its beginning on for each step back.
-pub(super) fn newest_first<T: Weighed, E>(
+pub(super) fn newest_first<T: Serialize, E>(
     mut end: usize,
     limit: usize,
     mut read: impl FnMut(usize) -> Result<Option<T>, E>,
@@ -114,8 +104,7 @@ pub(super) fn encoded_bytes(value: &impl Serialize) -> usize {
 /// A conversation as it is listed: as it is, unless no answer could hold it. Then its settings and the details of its questions
 /// are left out, so that the others can be listed all the same.
 pub(super) fn listable(mut conversation: Conversation) -> Conversation {
-    // Below this it fits however much longer JSON makes its texts.
-    if conversation.weight() <= PAGE_LIMIT_BYTES || encoded_bytes(&conversation) <= ENTRY_LIMIT_BYTES {
+    if encoded_bytes(&conversation) <= ENTRY_LIMIT_BYTES {
         return conversation;
     }
     conversation.settings = Settings::default();
@@ -131,69 +120,9 @@ pub(super) fn listable(mut conversation: Conversation) -> Conversation {
     conversation
 }
 
-impl Weighed for Conversation {
-    fn weight(&self) -> usize {
-        let questions = self.interrupts.iter().map(|interrupt| {
-            let parts = [&interrupt.tool_call, &interrupt.options];
-            let parts = parts.into_iter().flatten().map(raw_weight).sum::<usize>();
-            FRAME_BYTES + raw_weight(&interrupt.request) + parts
-        });
-        let texts = self.title.len() + self.namespace.len() + self.cwd.len();
-        FRAME_BYTES * (1 + self.queue.len())
-            + texts
-            + settings_weight(&self.settings)
-            + questions.sum::<usize>()
-    }
-}
-
-impl Weighed for LineageEntry {
-    fn weight(&self) -> usize {
-        let from = self.from_upstream_id.as_ref().map_or(0, |id| id.as_str().len());
-        let attempts = self
-            .attempts
-            .iter()
-            .map(|attempt| FRAME_BYTES + attempt.error.as_ref().map_or(0, String::len));
-        FRAME_BYTES + self.cwd.len() + self.upstream_id.as_str().len() + from + attempts.sum::<usize>()
-    }
-}
-
-fn settings_weight(settings: &Settings) -> usize {
-    let Settings {
-        model,
-        mode,
-        config,
-        system_prompt,
-        mcp_servers,
-        additional_directories,
-    } = settings;
-    let words = [model, mode, system_prompt]
-        .into_iter()
-        .flatten()
-        .map(String::len);
-    let options = config
-        .iter()
-        .flatten()
-        .map(|(id, value)| id.len() + raw_weight(value));
-    let servers = mcp_servers.iter().flatten().map(raw_weight);
-    let folders = additional_directories.iter().flatten().map(String::len);
-    words.chain(options).chain(servers).chain(folders).sum()
-}
-
-fn raw_weight(json: &RawJson) -> usize {
-    json.get().len()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Heavy(usize);
-
-    impl Weighed for Heavy {
-        fn weight(&self) -> usize {
-            self.0
-        }
-    }
 
     #[test]
     fn a_page_of_the_newest_is_read_forwards() {
@@ -203,17 +132,16 @@ mod tests {
             asked.clear();
             let page = newest_first(end, limit, |number| {
                 asked.push(number);
-                Ok::<_, ()>((number % 3 != 0).then_some(Heavy(number)))
+                Ok::<_, ()>((number % 3 != 0).then_some(number))
             });
-            let numbers: Vec<usize> = page.unwrap().into_iter().map(|entry| entry.0).collect();
-            (numbers, asked.clone())
+            (page.unwrap(), asked.clone())
         };
         assert_eq!(newest(3, 9), (vec![2, 1], vec![0, 1, 2]));
         assert_eq!(newest(9, 3), (vec![8, 7, 5], vec![6, 7, 8, 5]));
         assert_eq!(newest(4, 0), (vec![], vec![]));
         assert_eq!(newest(0, 4), (vec![], vec![]));
-        let heavy = newest_first(3, 3, |number| Ok::<_, ()>(Some(Heavy(number * PAGE_LIMIT_BYTES))));
-        assert_eq!(heavy.unwrap().len(), 1);
+        let long = newest_first(3, 3, |_| Ok::<_, ()>(Some("x".repeat(PAGE_LIMIT_BYTES))));
+        assert_eq!(long.unwrap().len(), 1);
     }
 
     #[test]
@@ -242,22 +170,6 @@ mod tests {
             assert!(encoded_bytes(&listed) < PAGE_LIMIT_BYTES);
             assert_eq!((listed.id, listed.state), (large.id, large.state));
             assert_eq!(listed.interrupts[0].id, large.interrupts[0].id);
-        }
-    }
-
-    #[test]
-    fn a_page_ends_when_it_is_full_and_holds_one_at_least() {
-        let table: &[(&[usize], usize)] = &[
-            (&[PAGE_LIMIT_BYTES * 40, 1], 1),
-            (&[PAGE_LIMIT_BYTES, 0], 2),
-            (&[PAGE_LIMIT_BYTES - 1, 1, 1], 2),
-            (&[1, PAGE_LIMIT_BYTES, 1], 1),
-            (&[600, 600, 600], 3),
-        ];
-        for (weights, fits) in table {
-            let mut room = PageRoom::new();
-            let taken = weights.iter().take_while(|weight| room.takes(&Heavy(**weight)));
-            assert_eq!(taken.count(), *fits, "{weights:?}");
         }
     }
 }

@@ -45,7 +45,7 @@ use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message, Occasion};
 use super::answer::{Answer, CallKey, MadeConversation};
 use super::client_request::ClientMessage;
 use super::closed_sessions::AllClosedSessions;
-use super::effect::{Call, Fork};
+use super::effect::{Asked, Call, Fork};
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::{usable_folder, wanted_folder};
@@ -303,14 +303,8 @@ impl Registry {
             return Err(request.differs());
         }
         let (reply, answer) = oneshot::channel();
-        self.send(
-            id,
-            Message::Call {
-                call: Box::new(call),
-                request,
-                reply,
-            },
-        )?;
+        let asked = Asked { call, request, reply };
+        self.send(id, Message::Call(Box::new(asked)))?;
         Ok(answer)
     }
 
@@ -392,7 +386,7 @@ impl Registry {
         message: &Message,
     ) -> Result<mpsc::Sender<Message>, ConversationError> {
         let is_deletion =
-            matches!(message, Message::Call { call, .. } if matches!(**call, Call::Delete { .. }));
+            matches!(message, Message::Call(asked) if matches!(asked.call, Call::Delete { .. }));
         if let Some(entry) = self.lock().get(&id) {
             // Its deletion failed, or still runs.
             return match is_deletion || entry.essential_lost.is_empty() {
@@ -502,15 +496,13 @@ impl Registry {
     /// Delivers what a task that ended did not read.
     fn send_again(self: &Arc<Self>, id: ConversationId, unread: Vec<Message>) {
         for message in unread {
-            if let Err(Message::Call { reply, .. }) = self.deliver(id, message) {
-                let stopping = self.stop.is_cancelled();
-                let error = if stopping {
-                    ConversationError::ShuttingDown
-                } else {
-                    ConversationError::Lost
+            if let Err(Message::Call(asked)) = self.deliver(id, message) {
+                let error = match self.stop.is_cancelled() {
+                    true => ConversationError::ShuttingDown,
+                    false => ConversationError::Lost,
                 };
                 // A caller that hung up needs no answer.
-                let _gone = reply.send(Err(error));
+                let _gone = asked.reply.send(Err(error));
             }
         }
     }

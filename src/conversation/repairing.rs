@@ -17,7 +17,7 @@ use super::closed_sessions::ClosedSessions;
 use super::disk;
 use super::effect::Branched;
 use super::error::ConversationError;
-use super::history::History;
+use super::history::{History, Reach};
 use super::keeping;
 use super::resource::Resource;
 use super::services::Services;
@@ -115,7 +115,7 @@ fn of_head(
         Some(uuid) => Some(disk::checkpoint(&entry.name, id, uuid)),
         None => {
             let lineage = services.store.lineage_all(record.id)?;
-            let history = History::of_conversation(services, record, &lineage)?;
+            let history = History::of(services, record, &lineage, Reach::Agent)?;
             history
                 .last_place()
                 .filter(|_| history.last_session() == Some(id))
@@ -177,7 +177,6 @@ pub(super) fn copy(
             finding.detail
         )));
     }
-    services.old_bytes.note_copied(&copied.upstream_id, &path);
     copied.is_whole &= is_all_there(&made.repairs);
     answer.left = found
         .into_iter()
@@ -227,7 +226,7 @@ fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), 
 
 fn make(
     services: &Services,
-    dialect: &dyn Dialect,
+    dialect: &'static dyn Dialect,
     damaged: &Damaged<'_>,
     cwd: Option<&str>,
 ) -> Result<(RepairedCopy, PathBuf, Copied), ConversationError> {
@@ -237,23 +236,17 @@ fn make(
         ),
         error => ConversationError::StoreFailed((&error).into()),
     };
-    let (source, id) = (&damaged.path, damaged.id.as_str());
-    let new = dialect
-        .new_session(damaged.root, cwd, source, id)
-        .map_err(failed)?;
-    let upstream_id = UpstreamId::new(new.id.as_str());
-    services.note_copy(&upstream_id, &new.path).map_err(failed)?;
-    let home = services.home(damaged.root);
-    let made = dialect
-        .repair(home.session(None, id), source, &new)
-        .map_err(failed)?;
-    services.note_whole_copy(&upstream_id, &new.path);
+    let (source, home) = (&damaged.path, services.home(damaged.root));
+    let session = home.session(None, damaged.id.as_str());
+    let repair = |new: &_| dialect.repair(session, source, new);
+    let copied = services.copy_transcript((dialect, home), cwd, source, damaged.id, repair);
+    let (copy, made) = copied.map_err(failed)?;
     let copied = Copied {
-        copy: services.copies.uncommitted(&upstream_id, new.path.clone()),
-        upstream_id,
+        upstream_id: copy.upstream_id,
+        copy: copy.uncommitted,
         last_uuid: made.last_uuid.clone(),
         turns: made.turns,
         is_whole: made.is_whole,
     };
-    Ok((made, new.path, copied))
+    Ok((made, copy.path, copied))
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,22 +36,26 @@ pub fn shown_settings(record: &ConversationRecord) -> Settings {
     shown
 }
 
-/// Takes over what the agent reports; what it does not speak of stays as it was. `modes` and `options` are ACP's
-/// `modes` and `configOptions`.
-pub fn hear(reported: &mut Reported, modes: Option<&RawJson>, options: Option<&RawJson>) {
+/// Takes over what the agent reports; what it does not speak of stays as it was.
+pub fn hear(reported: &mut Reported, session: &SessionInfo) {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Modes {
         current_mode_id: Option<String>,
     }
-    if let Some(modes) = modes {
+    if let Some(modes) = &session.modes {
         let mode = modes.read::<Modes>().ok().and_then(|modes| modes.current_mode_id);
         hear_mode(reported, mode.as_deref());
     }
-    if let Some(options) = options {
-        reported.model = model_of_options(options).filter(|model| is_short(model));
-        reported.config = values_of_options(options, reported.mode.is_some());
+    if let Some(options) = &session.config_options {
+        hear_options(reported, options);
     }
+}
+
+/// Takes over the values of ACP's `configOptions`.
+pub fn hear_options(reported: &mut Reported, options: &RawJson) {
+    reported.model = model_of_options(options).filter(|model| is_short(model));
+    reported.config = values_of_options(options, reported.mode.is_some());
 }
 
 /// Takes over the current mode.
@@ -151,11 +155,12 @@ mod tests {
             let mut record = record();
             record.settings = serde_json::from_value(asked.clone()).unwrap();
             let told = |value: Value| (!value.is_null()).then(|| RawJson::from(value));
-            hear(
-                &mut record.reported,
-                told(modes).as_ref(),
-                told(options.clone()).as_ref(),
-            );
+            let session = SessionInfo {
+                modes: told(modes),
+                config_options: told(options.clone()),
+                ..SessionInfo::default()
+            };
+            hear(&mut record.reported, &session);
             let shown = serde_json::to_value(shown_settings(&record)).unwrap();
             assert_eq!(shown, expected, "{asked} {options}");
             assert_eq!(serde_json::to_value(&record.settings).unwrap(), asked);
@@ -168,11 +173,11 @@ mod tests {
         let options: Vec<Value> = (0..40)
             .map(|number| json!({"id": format!("o{number:02}"), "currentValue": number}))
             .collect();
-        hear(&mut reported, None, Some(&json!(options).into()));
+        hear_options(&mut reported, &json!(options).into());
         assert_eq!(reported.config.len(), OPTIONS_LIMIT);
-        hear(&mut reported, Some(&json!({"currentModeId": "ask"}).into()), None);
+        hear_mode(&mut reported, Some("ask"));
         assert_eq!(reported.config.len(), OPTIONS_LIMIT);
-        hear(&mut reported, None, Some(&json!([]).into()));
+        hear_options(&mut reported, &json!([]).into());
         assert_eq!(
             (reported.mode.as_deref(), reported.config.len()),
             (Some("ask"), 0)

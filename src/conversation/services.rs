@@ -20,10 +20,11 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::{ConversationRecord, Store};
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::{Home, Session};
+use crate::transcript::dialect::{Home, NewSession, Session};
 use crate::transcript::library::Library;
 use crate::transcript::meter::{Meter, metered};
 
+use super::disk::Transcripts;
 use super::error::ConversationError;
 use super::events::Hub;
 use super::growth::TurnEnds;
@@ -31,7 +32,7 @@ use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
 use super::readings::{Pace, Readings};
 use super::state::Rules;
-use super::uncommitted_copies::CopyPlans;
+use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
 use super::wakings::Wakings;
 use super::work::{Progress, Works};
 
@@ -72,17 +73,31 @@ pub struct Services {
 }
 
 impl Services {
-    /// Notes a copy of a transcript before it is made.
+    /// Makes a copy of a transcript as that of a new session, which `make` writes. It is noted before it is made, and is deleted
+    /// unless a conversation comes to refer to it.
     ///
     /// # Errors
-    /// As [`CopyPlans::note`].
-    pub(super) fn note_copy(&self, id: &UpstreamId, transcript: &Path) -> Result<(), TranscriptError> {
-        self.copies.note(&self.store, id, transcript)
-    }
-
-    /// Records which file a copy of a transcript is, as soon as it is whole.
-    pub(super) fn note_whole_copy(&self, id: &UpstreamId, transcript: &Path) {
-        self.copies.note_whole(&self.store, id, transcript);
+    /// Those of `make`, and when it cannot be noted.
+    pub(super) fn copy_transcript<T>(
+        &self,
+        (dialect, home): Transcripts<'_>,
+        cwd: Option<&str>,
+        source: &Path,
+        id: &UpstreamId,
+        make: impl FnOnce(&NewSession) -> Result<T, TranscriptError>,
+    ) -> Result<(NewCopy, T), TranscriptError> {
+        let new = dialect.new_session(home.root, cwd, source, id.as_str())?;
+        let upstream_id = UpstreamId::new(new.id.as_str());
+        self.copies.note(&self.store, &upstream_id, &new.path)?;
+        let made = make(&new)?;
+        self.copies.note_whole(&self.store, &upstream_id, &new.path);
+        self.old_bytes.note_copied(&upstream_id, &new.path);
+        let copy = NewCopy {
+            uncommitted: self.copies.uncommitted(&upstream_id, new.path.clone()),
+            upstream_id,
+            path: new.path,
+        };
+        Ok((copy, made))
     }
 
     /// The transcripts below an agent's folder, with what was read of them before.
@@ -165,6 +180,16 @@ impl Services {
         };
         self.hub.announce(id, &event, &time::text(now()));
     }
+}
+
+/// A copy of a transcript, which is that of a new session.
+pub(super) struct NewCopy {
+    /// The session.
+    pub upstream_id: UpstreamId,
+    /// Its transcript.
+    pub path: PathBuf,
+    /// Deletes it, unless it is kept.
+    pub uncommitted: UncommittedCopy,
 }
 
 /// A session of an agent.

@@ -24,7 +24,7 @@ use crate::store::{ConversationRecord, Resting};
 use super::answer::{CallKey, Caller};
 use super::destination::Destination;
 use super::edit::Edit;
-use super::effect::{Effects, Fork, Now, Part, Work};
+use super::effect::{Effect, Fork, Now, Part, Work};
 use super::error::ConversationError;
 use super::line::{Dropped, Waiting, shown_held};
 use super::reported::shown_settings;
@@ -334,7 +334,7 @@ pub struct Model<R> {
     /// The time at which the input came that is being applied.
     pub now: Now,
     /// What that input has caused so far.
-    pub out: Effects<R>,
+    pub out: Vec<Effect<R>>,
 }
 
 impl<R> Model<R> {
@@ -360,7 +360,7 @@ impl<R> Model<R> {
             last_job: 0,
             stopping: false,
             now,
-            out: Effects::default(),
+            out: Vec::new(),
         }
     }
 

@@ -30,7 +30,7 @@ use bridge_protocol::event::Event;
 use crate::store::RequestRecord;
 
 use super::answer::{Answer, CallKey, Caller};
-use super::effect::{Disposition, Effect, Effects, Found, Input, Now, Work};
+use super::effect::{Disposition, Effect, Found, Input, Now, Work};
 use super::error::ConversationError;
 use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn, TurnPhase};
 
@@ -38,18 +38,11 @@ pub(super) use recovering::{Ended, EndedTurn, end_last_life, end_unfinished};
 
 impl<R> Model<R> {
     /// Takes one input and returns the effects, answers last.
-    pub fn apply(&mut self, input: Input<R>, now: Now) -> Effects<R> {
+    pub fn apply(&mut self, input: Input<R>, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         let before = self.state();
         match input {
-            Input::Call {
-                call,
-                request,
-                kept,
-                reply,
-            } => {
-                self.admit(call, request, kept, reply);
-            }
+            Input::Call { asked, kept } => self.admit(asked, kept),
             Input::Worked { job, found } => self.worked(job, found),
             Input::Written(result) => self.written(&result),
             Input::Anchored {
@@ -92,20 +85,27 @@ impl<R> Model<R> {
         self.keep_up();
         let after = self.state();
         if before != after {
-            self.out.emit(Event::StateChanged { state: after });
+            self.emit(Event::StateChanged { state: after });
         }
         self.take_effects()
     }
 
     /// Ends a step.
-    fn finish(&mut self) -> Effects<R> {
+    fn finish(&mut self) -> Vec<Effect<R>> {
         self.keep_up();
         self.take_effects()
     }
 
-    /// What the input has caused.
-    pub(super) fn take_effects(&mut self) -> Effects<R> {
-        std::mem::take(&mut self.out)
+    /// What the input has caused, in the order in which it is carried out.
+    pub(super) fn take_effects(&mut self) -> Vec<Effect<R>> {
+        let mut effects = std::mem::take(&mut self.out);
+        effects.sort_by_key(Effect::rank);
+        effects
+    }
+
+    /// Tells the subscribers.
+    fn emit(&mut self, event: Event) {
+        self.out.push(Effect::Emit(event));
     }
 
     /// Starts what has been waiting for its turn, when nothing is in its way.

@@ -269,7 +269,6 @@ pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::durable::tests::Disk;
 
     fn tree() -> Tree {
         Tree {
@@ -282,15 +281,6 @@ mod tests {
     fn record(cwd: &str) -> ConversationRecord {
         let at = jiff::Timestamp::UNIX_EPOCH;
         ConversationRecord::new(ConversationId::mint(), "loopback".into(), cwd.to_owned(), at)
-    }
-
-    fn begun(record: &ConversationRecord) -> Begun {
-        Begun {
-            tree: tree(),
-            parts: vec![Part::of(&tree(), record)],
-            undoes: None,
-            asked: None,
-        }
     }
 
     #[test]
@@ -311,56 +301,5 @@ mod tests {
         }
         let part = Part::of(&tree(), &records[1]);
         assert_eq!(part.back.real_target("/w/new/b").as_deref(), Some("/w/old/b"));
-    }
-
-    #[test]
-    fn what_was_written_down_is_known_until_it_is_forgotten() {
-        let data = tempfile::tempdir().unwrap();
-        let begun = begun(&record("/w/old/a"));
-        let disk = Disk::of(data.path());
-        let mut made = TreeMove::begin(data.path(), begun.clone()).unwrap();
-        let known = |state: Option<State>| {
-            let all = TreeMove::all(data.path()).unwrap();
-            let told: Vec<_> = all
-                .iter()
-                .map(|known| (known.begun.clone(), known.state))
-                .collect();
-            let expected: Vec<_> = state.into_iter().map(|state| (begun.clone(), state)).collect();
-            assert_eq!(told, expected);
-        };
-        disk.check_lasts("what is about to be done");
-        known(Some(State::Underway));
-        made.note(State::Done).unwrap();
-        disk.check_lasts("that it is done");
-        known(Some(State::Done));
-        // A kill while it is written leaves a torn line.
-        let path = made.intent.path().to_owned();
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{text}{{\"version\":1,\"crc")).unwrap();
-        known(Some(State::Done));
-        // What the first line said nobody knows any more; the file is kept all the same.
-        fs::write(&path, &text[..text.find('\n').unwrap() - 1]).unwrap();
-        known(None);
-        TreeMove::sweep(data.path());
-        assert!(!path.exists());
-        let aside = crate::files::set_aside::all_in(&data.path().join(KIND.folder)).unwrap();
-        assert_eq!(aside.len(), 1);
-        known(None);
-    }
-
-    #[test]
-    fn it_is_told_which_move_took_a_conversation_along() {
-        let data = tempfile::tempdir().unwrap();
-        let mut taken = record("/w/old/a");
-        let mut made = TreeMove::begin(data.path(), begun(&taken)).unwrap();
-        taken.cwd = "/w/to/a".to_owned();
-        let took = |record: &_, from: &str| took_along(data.path(), record, from).unwrap();
-        assert_eq!(took(&taken, "/w/old/a"), None, "not done yet");
-        made.note(State::Done).unwrap();
-        assert_eq!(took(&taken, "/w/old/a"), Some(made.id));
-        assert_eq!(took(&taken, "/elsewhere"), None);
-        assert_eq!(took(&record("/w/to/a"), "/w/old/a"), None);
-        made.note(State::Undone).unwrap();
-        assert_eq!(took(&taken, "/w/old/a"), None);
     }
 }

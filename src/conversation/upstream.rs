@@ -77,12 +77,8 @@ impl Drop for UpstreamSession {
 pub struct OpenAnswer {
     /// The id under which the session is known.
     pub upstream_id: UpstreamId,
-    /// ACP's `modes`.
-    pub modes: Option<RawJson>,
-    /// ACP's `configOptions`.
-    pub config_options: Option<RawJson>,
-    /// The other members.
-    pub other: Option<RawJson>,
+    /// What it says of the session.
+    pub info: SessionInfo,
 }
 
 impl OpenAnswer {
@@ -97,9 +93,7 @@ impl OpenAnswer {
             preamble: None,
             loaded: None,
             can_reopen: capabilities.resume || capabilities.load_session,
-            modes: self.modes,
-            config_options: self.config_options,
-            other: self.other,
+            info: self.info,
         }
     }
 }
@@ -144,15 +138,15 @@ pub enum OpenError {
 
 impl OpenError {
     /// Why a setting was not applied. If the process has ended, another process may still accept the setting.
-    fn of_setting(setting: &str, value: &str, known: Known<'_>, source: CallError) -> Self {
+    fn of_setting(setting: &str, value: &str, known: &SessionInfo, source: CallError) -> Self {
         match source {
             CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
             source => Self::Setting {
                 setting: setting.to_owned(),
                 value: value.to_owned(),
                 offered: Box::new(SessionInfo {
-                    modes: known.modes.cloned(),
-                    config_options: known.config_options.cloned(),
+                    modes: known.modes.clone(),
+                    config_options: known.config_options.clone(),
                     ..SessionInfo::default()
                 }),
                 source,
@@ -298,25 +292,21 @@ async fn open_in(
     };
     let calls = session.lease.calls();
     let handle = &session.attachment.handle;
-    let known = Known {
-        modes: answer.modes.as_ref(),
-        config_options: answer.config_options.as_ref(),
-    };
     let mut settings = settings.clone();
     let last_mode = match opening {
         Opening::New { last_mode } if settings.mode.is_none() => last_mode.as_deref(),
         _ => None,
     };
-    let changed = last_mode.and_then(|last| Some((last, in_mode(known.modes?, last)?)));
+    let changed = last_mode.and_then(|last| Some((last, in_mode(answer.info.modes.as_ref()?, last)?)));
     settings.mode = settings
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
-    if let Err(refused) = configure(entry, &calls, handle, &settings, known).await {
+    if let Err(refused) = configure(entry, &calls, handle, &settings, &answer.info).await {
         giving_up.closed.close(session, false, Duration::ZERO);
         return Err(refused);
     }
     if let Some((_, modes)) = changed {
-        answer.modes = Some(modes);
+        answer.info.modes = Some(modes);
     }
     Ok((session, answer))
 }
@@ -335,16 +325,8 @@ fn in_mode(modes: &RawJson, mode: &str) -> Option<RawJson> {
     Some(RawJson::from(modes))
 }
 
-/// What the agent says a session is set to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'a> {
-    /// ACP's `modes`.
-    pub modes: Option<&'a RawJson>,
-    /// ACP's `configOptions`.
-    pub config_options: Option<&'a RawJson>,
-}
-
-/// Applies model, mode and options to an open session, where they are not what the agent says they are already.
+/// Applies model, mode and options to an open session, where they are not what the agent says they are already. `known`: what it
+/// says.
 ///
 /// # Errors
 /// The first setting that the agent refused, or the end of the agent.
@@ -353,10 +335,11 @@ pub async fn configure(
     calls: &AgentCalls,
     handle: &Handle,
     settings: &Settings,
-    known: Known<'_>,
+    known: &SessionInfo,
 ) -> Result<(), OpenError> {
     let options: Vec<Value> = known
         .config_options
+        .as_ref()
         .and_then(|options| options.read().ok())
         .unwrap_or_default();
     for (id, value) in settings.config.iter().flatten() {
@@ -391,6 +374,7 @@ pub async fn configure(
         }
         let current = known
             .modes
+            .as_ref()
             .and_then(|modes| modes.read::<Modes>().ok())
             .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
@@ -623,9 +607,12 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
     OpenAnswer {
         // As the chain holds it: an id never begins or ends with blanks.
         upstream_id: attachment.handle.as_str().trim().into(),
-        modes,
-        config_options,
-        other: object_of(&members),
+        info: SessionInfo {
+            modes,
+            config_options,
+            other: object_of(&members),
+            ..SessionInfo::default()
+        },
     }
 }
 

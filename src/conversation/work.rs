@@ -3,6 +3,7 @@
 //! Owns the list of running calls for `daemon/work`, and the signal that ends such a call early: its caller
 //! disconnected, or the daemon stops. It does not know what a call does.
 
+use std::error::Error;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,13 @@ pub struct Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was ended before it was done")]
 pub struct EndedEarly;
+
+/// Whether a read or write failed because its call was to end early.
+#[must_use]
+pub fn is_ended_early(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner.is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
+}
 
 impl Works {
     /// Puts a call on the list.
@@ -185,25 +193,6 @@ mod tests {
     use super::*;
     use crate::transcript::claude::reading;
     use crate::transcript::library::Library;
-
-    #[test]
-    fn a_call_is_told_while_it_runs_and_ends_when_nobody_waits() {
-        let works = Arc::new(Works::default());
-        let stop = CancellationToken::new();
-        let first = works.begin("conversation/export", None, stop.clone());
-        let second = works.begin("conversation/import", None, stop.clone());
-        let progress = first.progress();
-        progress.expect(10);
-        assert_eq!(progress.step(4), Ok(()));
-        let told = works.told();
-        assert_eq!((told[0].done_bytes, told[0].total_bytes), (4, 10));
-        assert_eq!(told[1].method, "conversation/import");
-        drop(first);
-        assert_eq!(progress.step(1), Err(EndedEarly));
-        assert_eq!(works.told().len(), 1);
-        stop.cancel();
-        assert!(second.progress().step_io(0).is_err());
-    }
 
     /// A stop does not wait for reading, even of a long file.
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
-use bridge_protocol::link::{Link, LinkReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
 use futures_util::{FutureExt, TryFutureExt};
@@ -21,7 +21,7 @@ use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
-use crate::conversation::branching::{self, BranchRequest, EditRequest};
+use crate::conversation::branching::{self, Branching};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
@@ -33,8 +33,8 @@ use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::conversation::state::Session;
-use crate::conversation::upstream::{self, Known, conversation_error};
-use crate::conversation::work::Begun;
+use crate::conversation::upstream::{self, conversation_error};
+use crate::conversation::work::{Begun, Progress};
 use crate::conversation::writer::UnderWay;
 use crate::store::{Change, ConversationRecord, CutPrompt};
 
@@ -137,45 +137,40 @@ impl Actor {
                     closed: self.closed.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
-                let climb = climb.map_ok(|(opened, session)| (Box::new(opened), Resource::from(session)));
-                self.job = Some(Job::new(job, climb, Found::Opened));
+                let climb =
+                    climb.map_ok(|(opened, session)| (Found::Opened(Box::new(opened)), session.into()));
+                self.job = Some(Job::new(job, climb));
             }
             Work::Branch { fork, from, busy } => {
                 let begun = self.begun("conversation/fork");
-                let record = self.model.record.clone();
-                let request = BranchRequest {
-                    from,
-                    at: fork.at,
-                    cwd: fork.cwd.unwrap_or_else(|| record.cwd.clone()),
-                    busy,
-                    min_fidelity: fork.min_fidelity,
-                    record,
-                    client: self.client.clone(),
-                    progress: begun.progress(),
-                    closed: self.closed.clone(),
+                let branching = self.branching(from, fork.min_fidelity, begun.progress());
+                let branch = async move {
+                    let mut branching = branching?;
+                    branching.busy = busy;
+                    branching.at = fork.at;
+                    branching.cwd = fork.cwd.unwrap_or(branching.cwd);
+                    branching.branch().await
                 };
-                let branch = branching::branch(Arc::clone(&self.services), request);
-                self.job = Some(Job::new(job, branch, move |branched| {
+                let branch = branch.map_ok(move |(branched, made)| {
                     drop(begun);
-                    Found::Branched(branched)
-                }));
+                    (Found::Branched(branched), made)
+                });
+                self.job = Some(Job::new(job, branch));
             }
             Work::Edit { at, min_fidelity } => {
                 let begun = self.begun("conversation/edit");
-                let request = EditRequest {
-                    record: self.model.record.clone(),
-                    client: self.client.clone(),
-                    at,
-                    min_fidelity,
-                    progress: begun.progress(),
-                    closed: self.closed.clone(),
+                let from = at.upstream_id().into();
+                let branching = self.branching(from, min_fidelity, begun.progress());
+                let edit = async move {
+                    let mut branching = branching?;
+                    branching.at = Some(at.clone());
+                    branching.edit(at).await
                 };
-                let edit = branching::edit(Arc::clone(&self.services), request);
-                let edit = edit.map_ok(|(edited, session)| (Box::new(edited), Resource::from(session)));
-                self.job = Some(Job::new(job, edit, move |edited| {
+                let edit = edit.map_ok(move |(edited, session)| {
                     drop(begun);
-                    Found::Edited(edited)
-                }));
+                    (Found::Edited(Box::new(edited)), session.into())
+                });
+                self.job = Some(Job::new(job, edit));
             }
             Work::LookBack { session } => self.look_back(job, session),
             Work::Close {
@@ -194,12 +189,35 @@ impl Actor {
         }
     }
 
+    /// A branch of a session in the conversation's folder.
+    fn branching(
+        &self,
+        from: UpstreamId,
+        min_fidelity: Fidelity,
+        progress: Arc<Progress>,
+    ) -> Result<Branching, ConversationError> {
+        let (services, record) = (&self.services, self.model.record.clone());
+        Ok(Branching {
+            entry: services.agent_for(&record.agent, self.client.as_deref())?,
+            services: Arc::clone(services),
+            client: self.client.clone(),
+            from,
+            at: None,
+            cwd: record.cwd.clone(),
+            busy: false,
+            min_fidelity,
+            record,
+            progress,
+            closed: self.closed.clone(),
+        })
+    }
+
     /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever. Everything else that it
     /// makes is undone.
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
             self.closed.close_opened(async move {
-                let mut made = job.work.await.made;
+                let (_, mut made) = job.work.await.ok()?;
                 let session = made.session.take();
                 made.undo().await;
                 session
@@ -268,11 +286,11 @@ impl Actor {
         for transcript in transcripts {
             match transcript {
                 LookAgain::Ended(id) => {
-                    self.services.turn_ends.note(&id, self.model.id());
+                    self.services.turn_ends.note(&id, Some(self.model.id()));
                     self.ask_to_keep(Depth::Linked);
                     self.bring_files();
                 }
-                LookAgain::Left(id) => self.services.turn_ends.note_left(&id),
+                LookAgain::Left(id) => self.services.turn_ends.note(&id, None),
             }
         }
     }
@@ -524,17 +542,10 @@ impl Actor {
         let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
         let services = Arc::clone(&self.services);
         let agent = self.model.record.agent.clone();
-        let (modes, options) = (
-            self.model.info.modes.clone(),
-            self.model.info.config_options.clone(),
-        );
+        let known = self.model.info.clone();
         self.job = Some(Job::finding(job, async move {
-            let known = Known {
-                modes: modes.as_ref(),
-                config_options: options.as_ref(),
-            };
             let entry = services.agent(&agent)?;
-            upstream::configure(&entry, &lease.calls(), &handle, &settings, known)
+            upstream::configure(&entry, &lease.calls(), &handle, &settings, &known)
                 .await
                 .map_err(|error| conversation_error(&entry, &error))?;
             Ok(Found::Configured)

@@ -69,14 +69,15 @@ impl Actor {
                 work,
                 is_on_files: true,
                 progress,
+                ..
             }) => {
                 if let Some(progress) = progress {
                     progress.end_early();
                 }
                 // A job that panicked has left nothing, or what the next start settles.
-                if let Ok(done) = AssertUnwindSafe(work).catch_unwind().await {
-                    self.made.files = done.made.files;
-                    if let Some(copy) = done.made.copy {
+                if let Ok(Ok((_, made))) = AssertUnwindSafe(work).catch_unwind().await {
+                    self.made.files = made.files;
+                    if let Some(copy) = made.copy {
                         copy.remove().await;
                     }
                 }

@@ -1,15 +1,13 @@
 //! Sessions that the agent has never opened, so that it does not know the turns in their transcripts.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::BranchRequest;
-use crate::agent::catalog::AgentEntry;
+use super::Branching;
 use crate::conversation::climbing::acquire;
 use crate::conversation::error::ConversationError;
-use crate::conversation::services::{Services, chain_text};
+use crate::conversation::services::chain_text;
 use crate::conversation::upstream::{self, Opening};
 
 /// Whether the agent did not find the message to fork after. Codex (0.166) finds none in a session that it has not opened
@@ -26,27 +24,26 @@ pub(super) fn is_unknown_point(refused: &ConversationError) -> bool {
     error.is_some_and(|error| error["data"]["messageId"].is_string())
 }
 
-/// Opens the session that is branched off and closes it again, so that the agent has read it. Whether it has: not where it is
-/// open, for then it has read it before.
-pub(super) async fn open_once(
-    services: &Arc<Services>,
-    entry: &Arc<AgentEntry>,
-    request: &BranchRequest,
-) -> bool {
-    let Ok(lease) = acquire(services, entry).await else {
-        return false;
-    };
-    if lease.connection().is_attached(request.from.as_str()) {
-        return false;
-    }
-    let (opening, record) = (Opening::Resume(request.from.clone()), &request.record);
-    let (cwd, settings, closed) = (&record.cwd, &record.settings, &request.closed);
-    match upstream::open(services, entry, lease, &opening, cwd, settings, closed).await {
-        Ok((session, _)) => closed.close(session, false, Duration::ZERO).has_ended().await,
-        Err(error) => {
-            let error = chain_text(&error);
-            tracing::warn!(upstream_id = %request.from, error, "could not open a session to fork it");
-            false
+impl Branching {
+    /// Opens the session that is branched off and closes it again, so that the agent has read it. Whether it has: not where it is
+    /// open, for then it has read it before.
+    pub(super) async fn open_once(&self) -> bool {
+        let (services, entry, closed) = (&self.services, &self.entry, &self.closed);
+        let Ok(lease) = acquire(services, entry).await else {
+            return false;
+        };
+        if lease.connection().is_attached(self.from.as_str()) {
+            return false;
+        }
+        let (opening, record) = (Opening::Resume(self.from.clone()), &self.record);
+        let (cwd, settings) = (&record.cwd, &record.settings);
+        match upstream::open(services, entry, lease, &opening, cwd, settings, closed).await {
+            Ok((session, _)) => closed.close(session, false, Duration::ZERO).has_ended().await,
+            Err(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %self.from, error, "could not open a session to fork it");
+                false
+            }
         }
     }
 }

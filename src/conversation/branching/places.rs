@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::agent::catalog::AgentEntry;
 use crate::conversation::disk;
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::history::{History, Kept, KeptEnd, Spot};
+use crate::conversation::history::{History, Kept, KeptEnd, Reach, Spot};
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
@@ -97,7 +97,7 @@ pub(super) fn before_time(
     at: Timestamp,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let mut history = History::of_conversation(services, record, &lineage(services, record)?)?;
+    let mut history = History::of(services, record, &lineage(services, record)?, Reach::Agent)?;
     let end = history.before_time(at);
     let Some(end) = end else { return Ok(None) };
     Ok(Some(Place {
@@ -153,7 +153,7 @@ pub(super) fn before_turn(
     at: &PlaceRef,
 ) -> Result<Left, ConversationError> {
     let (root, format) = readable(entry, " before a turn")?;
-    let mut current = History::of_conversation(services, record, &lineage(services, record)?)?;
+    let mut current = History::of(services, record, &lineage(services, record)?, Reach::Agent)?;
     // First: of what cannot be read nobody knows which places it has.
     let head = record.chain.head().filter(|head| head.written);
     if let Some(head) = head
@@ -186,7 +186,7 @@ fn find(
     at: &PlaceRef,
 ) -> Result<(History, Spot), ConversationError> {
     let lineage = lineage(services, record)?;
-    let current = History::of_conversation(services, record, &lineage)?;
+    let current = History::of(services, record, &lineage, Reach::Agent)?;
     if let Some(spot) = current.spot(at) {
         return Ok((current, spot));
     }
@@ -197,7 +197,7 @@ fn find(
         let entry = entries.find(|entry| entry.upstream_id.as_str() == at.upstream_id())?;
         Some(link_of(entry))
     });
-    let history = link.map(|link| History::of_link(services, record, &lineage, &link));
+    let history = link.map(|link| History::of_link(services, record, &lineage, &link, Reach::Agent));
     let mut why_untold = current.why_untold(at.upstream_id()).map(str::to_owned);
     if let Some(history) = history.transpose()? {
         if let Some(spot) = history.spot(at) {

@@ -1,26 +1,23 @@
 //! The start of a climb: the head, its ancestors, and which other conversations own those.
 
-use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::link::Link;
 
+use super::ClimbRequest;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
-use crate::chain::Origins;
-use crate::conversation::disk;
+use crate::chain::{self, Origins};
 use crate::conversation::recovery::{Goal, Head, Source};
 use crate::conversation::services::{Services, chain_text};
-use crate::store::ConversationRecord;
 
 /// What is asked of a climb from a conversation as it stands.
 pub(super) fn of(
     services: &Services,
     entry: &AgentEntry,
     lease: &Lease,
-    record: &ConversationRecord,
+    request: &ClimbRequest,
     origins: &Origins,
-    min_fidelity: Fidelity,
-    refused: Vec<(UpstreamId, Via, String)>,
 ) -> Goal {
+    let record = &request.record;
     let capabilities = &lease.initialized().capabilities;
     let head = record.chain.head().map(|link| Head {
         upstream_id: link.upstream_id.clone(),
@@ -32,7 +29,8 @@ pub(super) fn of(
     });
     let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
     let mut ancestors = Vec::new();
-    for ancestor in disk::ancestors_of_head(record, origins) {
+    let of_head = |head: &Link| chain::ancestors(&head.upstream_id, |id| origins.get(id));
+    for ancestor in record.chain.head().into_iter().flat_map(of_head) {
         // A session of another brand of agent cannot be opened by this one.
         if ancestor.agent == record.agent {
             let owners = services
@@ -58,11 +56,11 @@ pub(super) fn of(
     Goal {
         head,
         ancestors,
-        min_fidelity,
+        min_fidelity: request.min_fidelity,
         can_resume: capabilities.resume,
         can_load: capabilities.load_session,
         readable: entry.copyable_transcripts().is_some(),
-        refused,
+        refused: request.refused.clone(),
         // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
         limited: record.limit.is_some(),
         was_restored: false,

@@ -4,7 +4,7 @@ use bridge_protocol::CheckpointId;
 use bridge_protocol::link::LineageEntry;
 
 use crate::conversation::disk::{self, Transcripts};
-use crate::conversation::history::History;
+use crate::conversation::history::{History, Reach};
 use crate::conversation::recovery::{Goal, Inspection};
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
@@ -34,7 +34,7 @@ pub(super) fn inspect(
             "it is archived; unarchive it to continue: `{command} {id}`"
         ));
     }
-    let history = match History::to_retell(services, record, lineage) {
+    let history = match History::of(services, record, lineage, Reach::WithTurns) {
         Ok(history) => history,
         Err(error) => return unread(chain_text(&error)),
     };
@@ -70,7 +70,7 @@ pub(super) fn retell(
     lineage: &[LineageEntry],
     goal: &Goal,
 ) -> (Option<Preamble>, Option<CheckpointId>) {
-    let Ok(mut history) = History::to_retell(services, record, lineage) else {
+    let Ok(mut history) = History::of(services, record, lineage, Reach::WithTurns) else {
         return (None, None);
     };
     let turns = history.past_turns(TURN_LIMIT);

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::Climber;
 use crate::conversation::error::ConversationError;
 use crate::conversation::growth::Loaded;
-use crate::conversation::history::History;
+use crate::conversation::history::{History, Reach};
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
@@ -35,13 +35,10 @@ impl Climber {
         id: &UpstreamId,
         is_restored: bool,
     ) -> JoinHandle<Result<Option<Counted>, ConversationError>> {
-        let listed = self.entry.listed_transcripts();
-        let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
-        let (record, id) = (self.record.clone(), id.clone());
-        self.services.blocking(move |services| {
-            let counted =
-                listed.map(|(root, format)| count(services, &record, &root, format, &id, is_restored));
-            counted.transpose().map(Option::flatten)
+        let id = id.clone();
+        self.blocking(move |services, entry, record| match entry.listed_transcripts() {
+            Some((root, format)) => count(services, record, root, format, &id, is_restored),
+            None => Ok(None),
         })
     }
 
@@ -62,7 +59,7 @@ impl Climber {
             Err(error) => error,
         };
         tracing::warn!(
-            conversation = %self.record.id, upstream_id = %id, error = chain_text(&error),
+            conversation = %self.request.record.id, upstream_id = %id, error = chain_text(&error),
             "the agent loaded a transcript that cannot be read here; its turns are not counted"
         );
         match error {
@@ -105,7 +102,7 @@ fn count(
     let turns = match head {
         Some(_) => {
             let lineage = services.store.lineage_all(record.id)?;
-            History::of_conversation(services, record, &lineage)?.turns()
+            History::of(services, record, &lineage, Reach::Agent)?.turns()
         }
         None => own.turns(),
     };

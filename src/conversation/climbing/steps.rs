@@ -8,13 +8,14 @@ use bridge_protocol::link::{LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
 use super::{Climber, Outcome, Unclaimed, inspection};
+use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::conversation::disk;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
-use crate::conversation::services::{SessionRef, chain_text};
-use crate::store::StoreError;
+use crate::conversation::services::{Services, SessionRef, chain_text};
+use crate::store::{ConversationRecord, StoreError};
 use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
 
@@ -30,45 +31,52 @@ impl Outcome {
 }
 
 impl Climber {
+    /// Does work with the conversation's transcripts on a thread of its own.
+    pub(super) fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Services, &AgentEntry, &ConversationRecord) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let (entry, record) = (Arc::clone(&self.entry), self.request.record.clone());
+        self.services
+            .blocking(move |services| work(services, &entry, &record))
+    }
+
     /// What the disk says of the head, read on a thread of its own.
     pub(super) fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
-        let listed = self.entry.listed_transcripts();
-        let listed = listed.map(|(root, format)| (root.to_path_buf(), format));
-        let cwd = self.record.cwd.clone();
         let head = goal.head.clone();
-        self.services.blocking(move |services| match (listed, head) {
-            (Some((root, format)), Some(head)) => {
-                disk::head_on_disk((format.dialect(), services.home(&root)), &cwd, &head)
-            }
-            _ => Ok(None),
-        })
+        self.blocking(
+            move |services, entry, record| match (entry.listed_transcripts(), head) {
+                (Some((root, format)), Some(head)) => {
+                    disk::head_on_disk((format.dialect(), services.home(root)), &record.cwd, &head)
+                }
+                _ => Ok(None),
+            },
+        )
     }
 
     pub(super) async fn inspect(&self, climb: &Climb) -> Inspection {
-        let Some((root, format)) = self.entry.listed_transcripts() else {
-            return Inspection::default();
-        };
-        let dialect = format.dialect();
         // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
         // for that.
         if !climb.goal().readable && !climb.is_forgotten() {
             return Inspection::default();
         }
-        let (root, record) = (root.to_path_buf(), self.record.clone());
-        let (goal, entry) = (climb.goal().clone(), Arc::clone(&self.entry));
-        let inspect = self.services.blocking(move |services| {
+        let goal = climb.goal().clone();
+        let inspect = self.blocking(move |services, entry, record| {
+            let Some((root, format)) = entry.listed_transcripts() else {
+                return Ok(Inspection::default());
+            };
             if goal.head.as_ref().is_some_and(|head| !head.written) {
                 // What was branched off and never prompted is made again of what it came from.
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
-                keeping::put_back_whole(services, &entry, &record, sources);
+                keeping::put_back_whole(services, entry, record, sources);
             }
             let lineage = services.store.lineage_all(record.id)?;
-            let transcripts = (dialect, services.home(&root));
-            let found = inspection::inspect(services, transcripts, &record, &lineage, &goal);
+            let transcripts = (format.dialect(), services.home(root));
+            let found = inspection::inspect(services, transcripts, record, &lineage, &goal);
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
-                keeping::is_missing(services, &root, format, &record.cwd, id)
-                    && keeping::is_kept(services, &root, id)
+                keeping::is_missing(services, root, format, &record.cwd, id)
+                    && keeping::is_kept(services, root, id)
             });
             Ok(Inspection { is_kept, ..found })
         });
@@ -85,17 +93,18 @@ impl Climber {
 
     /// Whether it is certain which transcript of a session the agent opens.
     pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), Outcome> {
-        let Some((root, format)) = self.entry.listed_transcripts() else {
-            return Ok(());
-        };
-        let (root, cwd, id) = (root.to_path_buf(), self.record.cwd.clone(), id.clone());
-        let look = self
-            .services
-            .blocking(move |services| format.dialect().is_ambiguous(services.session(&root, &cwd, &id)));
+        let id = id.clone();
+        let look = self.blocking(move |services, entry, record| {
+            let listed = entry.listed_transcripts();
+            listed.is_some_and(|(root, format)| {
+                let session = services.session(root, &record.cwd, &id);
+                format.dialect().is_ambiguous(session)
+            })
+        });
         match look.await {
             Ok(true) => Err(Outcome::Failed(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
-                self.record.cwd
+                self.request.record.cwd
             )))),
             // Whatever else is wrong the agent says.
             Ok(false) | Err(_) => Ok(()),
@@ -113,7 +122,7 @@ impl Climber {
             tokio::task::spawn_blocking(move || format.dialect().bring_back(&root, session.as_str()));
         match moving.await {
             Ok(Ok(place)) => {
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
+                tracing::info!(conversation = %self.request.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
             Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Misplaced)),
@@ -128,32 +137,22 @@ impl Climber {
         let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(failed("the folder for its transcript is unknown".to_owned()));
         };
-        let (root, record, head) = (root.to_path_buf(), self.record.clone(), id.clone());
-        let ancestors: Vec<UpstreamId> = goal
-            .ancestors
-            .iter()
-            .map(|ancestor| ancestor.upstream_id.clone())
-            .collect();
-        let entry = Arc::clone(&self.entry);
-        let head_turns = goal
-            .head
-            .as_ref()
-            .map_or(0, |head| head.turns + head.carried_turns);
-        let work = self.services.blocking(move |services| {
+        let (key, goal, head) = (keeping::key(root, id), goal.clone(), id.clone());
+        let work = self.blocking(move |services, entry, record| {
             let put_back = |id: &UpstreamId| {
-                let cwd = SessionRef::of(&record, id).cwd;
-                keeping::restore(services, &entry, Some(&cwd), id)
+                let cwd = SessionRef::of(record, id).cwd;
+                keeping::restore(services, entry, Some(&cwd), id)
             };
-            for older in ancestors {
-                if let Err(error) = put_back(&older)
+            for older in goal.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
+                if let Err(error) = put_back(older)
                     && !error.is_absence()
                 {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
             }
             let restored = put_back(&head)?;
-            let key = keeping::key(&root, &head);
-            let behind = services.keeper.archive.turns_behind(&key, head_turns)?;
+            let turns = goal.head.map_or(0, |head| head.turns + head.carried_turns);
+            let behind = services.keeper.archive.turns_behind(&key, turns)?;
             Ok::<_, TranscriptError>((restored, behind))
         });
         match work.await {
@@ -162,7 +161,7 @@ impl Climber {
                 if behind == Some(MissingTurns::Unknown) {
                     self.unreported = behind;
                 }
-                tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
+                tracing::info!(conversation = %self.request.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
             Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Other)),
@@ -183,43 +182,43 @@ impl Climber {
                 "this agent's transcripts cannot be copied".to_owned(),
             ));
         };
-        let (root, cwd, id, cut) = (
-            root.to_path_buf(),
-            self.record.cwd.clone(),
-            source.clone(),
-            until.cloned(),
-        );
-        let agent = self.entry.name.clone();
-        let copied = self.services.blocking(move |services| {
+        let (root, id, cut) = (root.to_path_buf(), source.clone(), until.cloned());
+        let copied = self.blocking(move |services, entry, record| {
+            let (agent, cwd) = (&entry.name, record.cwd.as_str());
             let transcripts = (format.dialect(), services.home(&root));
-            let noting = |id: &_, path: &_| services.note_copy(id, path);
-            let (new_id, path, place) = match via {
-                Via::Rebuilt => disk::rebuild_session(transcripts, &cwd, &agent, &id, noting)?,
+            let (copy, place) = match via {
+                Via::Rebuilt => {
+                    let (dialect, home) = transcripts;
+                    let session = home.session(Some(cwd), id.as_str());
+                    let source = dialect.find(session)?;
+                    let repair = |new: &_| dialect.repair(session, &source, new);
+                    let (copy, made) =
+                        services.copy_transcript(transcripts, Some(cwd), &source, &id, repair)?;
+                    let last = made.last_uuid;
+                    (copy, last.map(|uuid| disk::checkpoint(agent, &id, &uuid)))
+                }
                 _ => {
-                    let (new_id, path) =
-                        disk::copy_session(transcripts, (&cwd, &cwd), &id, cut.as_ref(), noting)?;
-                    let end = || disk::last_checkpoint(transcripts, &cwd, &agent, &id);
-                    (new_id, path, cut.or_else(end))
+                    let copy = disk::copy_session(services, transcripts, (cwd, cwd), &id, cut.as_ref())?;
+                    let end = || disk::last_checkpoint(transcripts, cwd, agent, &id);
+                    (copy, cut.or_else(end))
                 }
             };
-            services.note_whole_copy(&new_id, &path);
-            services.old_bytes.note_copied(&new_id, &path);
-            let copy = services.copies.uncommitted(&new_id, path);
-            let file = disk::seen(disk::on_disk(transcripts, &cwd, &new_id, None));
+            let file = disk::seen(disk::on_disk(transcripts, cwd, &copy.upstream_id, None));
             let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
             // The answer will say what the copy was to hold.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
-            Ok::<_, TranscriptError>((new_id, copy, place, file.map_or(0, |file| file.turns)))
+            Ok::<_, TranscriptError>((copy, place, file.map_or(0, |file| file.turns)))
         });
-        let (new_id, copy, place, turns) = match copied.await {
-            Ok(Ok((new_id, Some(copy), place, turns))) => (new_id, copy, place, turns),
-            Ok(Ok((_, None, ..))) => {
+        let (copy, place, turns) = match copied.await {
+            Ok(Ok((Some(copy), place, turns))) => (copy, place, turns),
+            Ok(Ok((None, ..))) => {
                 let why = "its repaired copy would be incomplete too".to_owned();
                 return Outcome::Failed(StepFailure::Other(why));
             }
             Ok(Err(error)) => return Outcome::of_files(error, StepFailure::Other),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
+        let new_id = copy.upstream_id;
         let mut link = self.older_link(climb, &new_id, source);
         link.from_checkpoint_id = place;
         link.carried_turns = turns;
@@ -232,8 +231,8 @@ impl Climber {
         let opening = self.reopening(climb, new_id.clone());
         let mut held = Unclaimed {
             session: None,
-            copy: Some((new_id, copy)),
-            closed: self.closed.clone(),
+            copy: Some((new_id, copy.uncommitted)),
+            closed: self.request.closed.clone(),
         };
         let mut outcome = self.open(lease, &opening, Some(link), None).await;
         if let Outcome::Open(open, ..) = &mut outcome {
@@ -244,17 +243,17 @@ impl Climber {
     }
 
     pub(super) async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
-        let (record, goal) = (self.record.clone(), climb.goal().clone());
-        let told = self.services.blocking(move |services| {
+        let goal = climb.goal().clone();
+        let told = self.blocking(move |services, _, record| {
             let lineage = services.store.lineage_all(record.id).ok()?;
-            let (preamble, place) = inspection::retell(services, &record, &lineage, &goal);
+            let (preamble, place) = inspection::retell(services, record, &lineage, &goal);
             Some((preamble?, place))
         });
         let Ok(Some((preamble, place))) = told.await else {
             return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
         };
         let mut link = self.fresh_link(climb);
-        let head = self.record.chain.head();
+        let head = self.request.record.chain.head();
         link.reason = LinkReason::Rolled;
         link.relation = Relation::Follows;
         link.from_upstream_id = head.map(|head| head.upstream_id.clone());

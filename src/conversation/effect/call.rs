@@ -7,6 +7,7 @@ use bridge_protocol::id::{InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
 
+use crate::conversation::answer::CallKey;
 use crate::conversation::destination::Destination;
 use crate::conversation::work::Progress;
 use crate::transcript::checkpoint::PlaceRef;
@@ -149,6 +150,17 @@ pub enum Call {
         /// Whether the transcripts go too.
         transcripts: TranscriptsOnDelete,
     },
+}
+
+/// A call, and who made it.
+#[derive(Debug)]
+pub struct Asked<R> {
+    /// What is asked.
+    pub call: Call,
+    /// The idempotency key.
+    pub request: Option<CallKey>,
+    /// Whom to answer.
+    pub reply: R,
 }
 
 impl Call {

@@ -3,16 +3,16 @@
 use std::io::Write;
 use std::path::Path;
 
-use bridge_protocol::export::{ExportAnswer, PORTABLE_VERSION, PortableConversation};
+use bridge_protocol::export::{ExportAnswer, ExportedFile, PORTABLE_VERSION, PortableConversation};
 use bridge_protocol::raw::RawJson;
 use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::secrets::{named_only, without_values};
-use super::{Export, Left, exported};
+use super::{Export, exported};
 use crate::conversation::bundle::Trouble;
 use crate::conversation::error::ConversationError;
-use crate::conversation::history::History;
+use crate::conversation::history::{History, Reach};
 use crate::conversation::page::encoded_bytes;
 use crate::conversation::services::{Services, now};
 use crate::conversation::work::Progress;
@@ -30,7 +30,7 @@ pub(super) fn answer(
     export: Export,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::to_show(services, &export.record, &export.lineage)?;
+    let history = History::of(services, &export.record, &export.lineage, Reach::Kept)?;
     let mut portable = begun(export);
     portable.kept = history.kept();
     let mut room = ANSWER_LIMIT_BYTES
@@ -60,14 +60,14 @@ pub(super) fn file(
     target: &Path,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::to_show(services, &export.record, &export.lineage)?;
+    let history = History::of(services, &export.record, &export.lineage, Reach::Kept)?;
     let values = match export.secrets {
         true => Vec::new(),
         false => without_values(&mut export.view.settings.clone()),
     };
     let mut portable = begun(export);
     portable.kept = history.kept();
-    copy::create(target, |writer| -> Result<(), Failure> {
+    copy::create(target, |writer| -> Result<(), Trouble> {
         let mut output = Output {
             writer,
             target,
@@ -79,7 +79,7 @@ pub(super) fn file(
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
         let mut before = "\n";
-        let told = history.tell_all(|message| -> Result<(), Failure> {
+        let told = history.tell_all(|message| -> Result<(), Trouble> {
             output.write(before)?;
             before = ",\n";
             output.write(&text_of(&message)?)
@@ -91,14 +91,14 @@ pub(super) fn file(
         let tail = text_of(&tail)?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
-    })
-    .map_err(ConversationError::from)?;
-    let left = Left {
-        values,
+    })?;
+    let file = ExportedFile {
+        missing_values: values,
         gaps: portable.gaps,
-        ..Left::default()
+        kept: portable.kept,
+        ..ExportedFile::default()
     };
-    exported(target, left, portable.kept)
+    exported(target, file)
 }
 
 /// Where the file is written, counted.
@@ -108,55 +108,16 @@ struct Output<'a> {
     progress: &'a Progress,
 }
 
-/// What goes wrong on the way into a file.
-enum Failure {
-    Conversation(ConversationError),
-    Trouble(Trouble),
-}
-
 impl Output<'_> {
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
+    fn write(&mut self, text: &str) -> Result<(), Trouble> {
         let written = self.writer.write_all(text.as_bytes());
-        written.map_err(|source| {
-            Trouble::Transcript(TranscriptError::Io {
-                action: "write",
-                path: self.target.to_owned(),
-                source,
-            })
-        })?;
-        Ok(self.progress.step(text.len() as u64).map_err(Trouble::from)?)
-    }
-}
-
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
-    }
-}
-
-impl From<TranscriptError> for Failure {
-    fn from(error: TranscriptError) -> Self {
-        Self::Trouble(error.into())
-    }
-}
-
-impl From<ConversationError> for Failure {
-    fn from(error: ConversationError) -> Self {
-        Self::Conversation(error)
-    }
-}
-
-impl From<Failure> for ConversationError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Conversation(error) => error,
-            Failure::Trouble(trouble) => trouble.into(),
-        }
+        written.map_err(TranscriptError::io("write", self.target))?;
+        Ok(self.progress.step(text.len() as u64)?)
     }
 }
 
 /// The members of an export before its messages, and those after them.
-fn ends(portable: &PortableConversation) -> Result<[IndexMap<String, RawJson>; 2], Failure> {
+fn ends(portable: &PortableConversation) -> Result<[IndexMap<String, RawJson>; 2], Trouble> {
     let mut before: IndexMap<String, RawJson> =
         serde_json::from_str(&text_of(portable)?).map_err(|_| ConversationError::Lost)?;
     let messages = before.get_index_of("messages").unwrap_or(before.len());
@@ -165,7 +126,7 @@ fn ends(portable: &PortableConversation) -> Result<[IndexMap<String, RawJson>; 2
     Ok([before, after])
 }
 
-fn text_of(value: &impl Serialize) -> Result<String, Failure> {
+fn text_of(value: &impl Serialize) -> Result<String, Trouble> {
     // Its types rule an error out.
     serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
 }

@@ -4,8 +4,8 @@ use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
-use super::telling::checkpoint_id;
-use super::{History, Session};
+use super::History;
+use crate::conversation::disk;
 use crate::conversation::error::ConversationError;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::message::Part;
@@ -119,7 +119,7 @@ impl History {
         Ok(Kept {
             end: Some(KeptEnd {
                 session: session.upstream_id.clone(),
-                until: checkpoint_id(
+                until: disk::checkpoint(
                     &session.agent,
                     &session.owner(before),
                     &session.open.record_id(before),
@@ -147,8 +147,7 @@ impl History {
     /// The place after so many turns from the beginning.
     fn end_of(&self, turns: usize) -> Option<KeptEnd> {
         let last = turns.checked_sub(1)?;
-        let is_before = |session: &Session| session.turns_before + session.open.turns() <= last;
-        let session = self.sessions.get(self.sessions.partition_point(is_before))?;
+        let session = self.sessions.get(self.place_of_turn(last))?;
         Some(KeptEnd {
             session: session.upstream_id.clone(),
             until: session.checkpoint_id(last - session.turns_before),
@@ -158,9 +157,8 @@ impl History {
     /// The place after the last turn that began before a moment, as the records tell the time.
     pub(in super::super) fn before_time(&mut self, at: Timestamp) -> Option<KeptEnd> {
         for number in (0..self.turns()).rev() {
-            let is_before = |session: &Session| session.turns_before + session.open.turns() <= number;
-            let position = self.sessions.partition_point(is_before);
-            let session = self.sessions.get_mut(position)?;
+            let place = self.place_of_turn(number);
+            let session = self.sessions.get_mut(place)?;
             let prompt = session.open.turn(number - session.turns_before).start;
             let began = session.open.message(prompt).ok().flatten();
             let began = began.and_then(|prompt| prompt.at?.parse::<Timestamp>().ok());
@@ -210,7 +208,7 @@ impl History {
         let last = self.last_whole(spot.session, start..=spot.message)?;
         let end = self.sessions.get(spot.session).map(|session| KeptEnd {
             session: session.upstream_id.clone(),
-            until: checkpoint_id(
+            until: disk::checkpoint(
                 &session.agent,
                 &session.owner(last),
                 &session.open.record_id(last),

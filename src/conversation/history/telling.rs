@@ -5,11 +5,10 @@
 
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
+use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
-use super::super::page::Weighed;
-use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
+use crate::transcript::checkpoint::MessageRef;
 use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
 use crate::transcript::preamble::is_preamble;
 
@@ -18,16 +17,6 @@ const EXCERPT_CHARS: usize = 200;
 
 /// How many bytes of one message an answer contains. Well below the limit of an answer; pictures have some megabytes.
 pub(super) const MESSAGE_LIMIT_BYTES: usize = 8 * 1024 * 1024;
-
-/// The checkpoint at a record.
-pub(super) fn checkpoint_id(agent: &AgentName, upstream_id: &UpstreamId, record_uuid: &str) -> CheckpointId {
-    let place = CheckpointRef {
-        agent: agent.as_str().to_owned(),
-        upstream_id: upstream_id.as_str().to_owned(),
-        record_uuid: record_uuid.to_owned(),
-    };
-    CheckpointId::new(place.to_string())
-}
 
 /// The message at a record.
 pub(super) fn message_ref(upstream_id: &UpstreamId, record_uuid: String) -> MessageRef {
@@ -193,28 +182,6 @@ fn excerpt(excerpt: &mut String, text: &str) {
     let lead = if parted { "\n\n" } else { "" };
     excerpt.extend(lead.chars().chain(text.chars()).take(room));
 }
-
-impl Weighed for Message {
-    fn weight(&self) -> usize {
-        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let raw = |raw: &Option<RawJson>| raw.as_ref().map_or(0, |raw| raw.get().len());
-        let parts = self.content.iter().map(|part| {
-            let words = text(&part.text) + text(&part.data) + text(&part.name) + text(&part.tool_call_id);
-            64 + words + raw(&part.input) + raw(&part.raw)
-        });
-        FRAME_BYTES + parts.sum::<usize>()
-    }
-}
-
-impl Weighed for Checkpoint {
-    fn weight(&self) -> usize {
-        let tools: usize = self.tools.iter().map(String::len).sum();
-        FRAME_BYTES + self.prompt.len() + self.reply.len() + tools
-    }
-}
-
-/// About what ids, times and names of members take.
-const FRAME_BYTES: usize = 512;
 
 #[cfg(test)]
 mod tests {

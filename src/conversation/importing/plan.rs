@@ -114,52 +114,6 @@ mod tests {
         id
     }
 
-    #[test]
-    fn only_what_the_import_wrote_is_deleted() {
-        let data = tempfile::tempdir().unwrap();
-        let at = |name: &str| data.path().join("agent").join(name);
-        let (ours, grown, edited, replaced) = (at("p/a"), at("p/b"), at("p/c"), at("q/d"));
-        killed(
-            data.path(),
-            &[
-                (&ours, "one"),
-                (&grown, "two"),
-                (&edited, "three"),
-                (&replaced, "four"),
-            ],
-        );
-        fs::write(&grown, "two and more").unwrap();
-        fs::write(&edited, "THREE").unwrap();
-        // The same words, but not our file.
-        fs::write(at("q/x"), "four").unwrap();
-        fs::rename(at("q/x"), &replaced).unwrap();
-        assert!(undo_all(data.path(), |_| false, |_| false));
-        assert!(!ours.exists() && !at(".last.tmp").exists());
-        assert!(grown.exists() && edited.exists() && replaced.exists());
-        assert!(!data.path().join(KIND.folder).exists());
-    }
-
-    #[test]
-    fn everything_is_undone_unless_the_conversation_was_recorded() {
-        for stays in [false, true] {
-            let data = tempfile::tempdir().unwrap();
-            let at = |name: &str| data.path().join("agent").join(name);
-            let (one, other) = (at("p/a"), at("p/s/b"));
-            let id = killed(data.path(), &[(&one, "one"), (&other, "two")]);
-            let is_written = |asked| {
-                assert_eq!(asked, id);
-                stays
-            };
-            assert!(undo_all(data.path(), is_written, |_| false));
-            assert_eq!(
-                (one.exists(), other.exists(), at("p").exists()),
-                (stays, stays, stays)
-            );
-            // Before a conversation is recorded all files have their names.
-            assert_eq!(at(".last.tmp").exists(), stays);
-        }
-    }
-
     /// A plan may be read long after it was made, and another conversation may have one of its files by then.
     #[test]
     fn files_of_a_session_with_an_owner_stay() {
@@ -174,18 +128,6 @@ mod tests {
         ));
         assert!(adopted.exists() && !other.exists());
         assert!(!data.path().join(KIND.folder).exists());
-    }
-
-    #[test]
-    fn a_new_import_leaves_the_plans_of_others_alone() {
-        let data = tempfile::tempdir().unwrap();
-        let left = data.path().join("agent/p/a");
-        killed(data.path(), &[(&left, "one")]);
-        begin(data.path(), ConversationId::mint()).commit().unwrap();
-        assert!(left.exists());
-        // And it can still be undone.
-        assert!(undo_all(data.path(), |_| false, |_| false));
-        assert!(!left.exists() && !data.path().join(KIND.folder).exists());
     }
 
     #[test]
@@ -233,29 +175,5 @@ mod tests {
             matches!(&left[..], [aside] if aside.join("plan").exists()),
             "{left:?}"
         );
-    }
-
-    #[test]
-    fn an_import_that_had_not_begun_is_deleted_and_one_without_a_readable_plan_is_set_aside() {
-        let data = tempfile::tempdir().unwrap();
-        assert!(undo_all(data.path(), |_| false, |_| false));
-        let imports = data.path().join(KIND.folder);
-        for (name, text) in [
-            ("unbegun/plan.new", "{"),
-            ("lost/0", "unpacked"),
-            ("broken/plan", "garbage"),
-            ("file", "no folder"),
-        ] {
-            fs::create_dir_all(imports.join(name).parent().unwrap()).unwrap();
-            fs::write(imports.join(name), text).unwrap();
-        }
-        fs::create_dir(imports.join("empty")).unwrap();
-        for _start in 0..2 {
-            assert!(undo_all(data.path(), |_| false, |_| false));
-            let left = entries(&imports).unwrap();
-            let expected = ["broken.set-aside-1", "file", "lost.set-aside-1"];
-            assert_eq!(left, expected.map(|name| imports.join(name)));
-            assert_eq!(fs::read(left[0].join("plan")).unwrap(), b"garbage");
-        }
     }
 }

@@ -11,10 +11,11 @@ use bridge_protocol::conversation::AdoptAnswer;
 use bridge_protocol::export::MissingSession;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::Adopt;
-use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
+use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, CallKey};
 use super::super::checking::{check_answer, check_kept, read_root};
+use super::super::disk;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::usable_recorded;
@@ -27,7 +28,6 @@ use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
 use crate::store::{Change, ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
-use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::Home;
 use crate::transcript::origin::Origin;
 use crate::transcript::shelf::{Format, listed_title};
@@ -386,12 +386,8 @@ fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> 
     };
     let from = origin.forked_from;
     let place = from.as_ref().and_then(|from| {
-        let place = CheckpointRef {
-            agent: agent.as_str().to_owned(),
-            upstream_id: from.session_id.clone(),
-            record_uuid: from.record_uuid.clone()?,
-        };
-        Some(CheckpointId::new(place.to_string()))
+        let uuid = from.record_uuid.as_deref()?;
+        Some(disk::checkpoint(&agent, &from.session_id.as_str().into(), uuid))
     });
     let link = NewLink {
         relation: match from {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bridge_protocol::AgentName;
 use bridge_protocol::agent::{AgentInfo, AgentList};
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, ConversationId};
 use serde::Deserialize;
 
 use super::Registry;
@@ -17,7 +17,7 @@ use crate::agent::session::Initialized;
 use crate::conversation::answer::Answer;
 use crate::conversation::climbing::acquire;
 use crate::conversation::effect::Call;
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, listed};
 use crate::conversation::upstream::{OpenError, conversation_error};
 
 /// How to install the known agents of which no program is found.
@@ -176,10 +176,6 @@ async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), Co
         ),
         conversations: left,
     })
-}
-
-fn listed(ids: &[ConversationId]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// ACP's `agentCapabilities`, as the agent wrote them.

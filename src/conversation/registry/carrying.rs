@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge_protocol::daemon::Work;
-use bridge_protocol::export::{ExportAnswer, ExportFormat, ImportAnswer};
+use bridge_protocol::export::{ExportAnswer, ExportFormat};
 use bridge_protocol::method::Import;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, UpstreamId};
@@ -17,7 +17,6 @@ use super::super::exporting::{self, Export};
 use super::super::importing::{self, Imported};
 use super::super::readings::Pace;
 use super::super::services::{Services, now};
-use super::super::state::view_of_record;
 use super::super::work::{Begun, Progress};
 use super::Registry;
 use crate::store::ConversationRecord;
@@ -165,27 +164,17 @@ impl Registry {
         });
         let Imported {
             mut placed,
-            record,
             mut change,
-            missing,
-            unchanged,
-            left_out,
-            missing_values,
+            answer: told,
+            ..
         } = work.await??;
-        let conversation = view_of_record(&record);
-        let answer = Answer::of(&ImportAnswer {
-            conversation: conversation.clone(),
-            missing,
-            unchanged,
-            left_out,
-            missing_values,
-        })?;
+        let answer = Answer::of(&told)?;
         let request = request.map(|request| request.answered(&answer, now()));
         change.requests.extend(request);
         let committed = self.services.store.commit(change).await;
         if committed.is_ok() {
             placed.keep();
-            self.services.announce_new(conversation);
+            self.services.announce_new(told.conversation);
         }
         // Whatever goes is removed file by file.
         if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {

@@ -8,7 +8,7 @@ use bridge_protocol::conversation::{TreeAnswer, TreeMember};
 use super::Registry;
 use super::looking::RECORDS_AT_ONCE;
 use crate::conversation::error::ConversationError;
-use crate::conversation::page::{FRAME_BYTES, PageRoom, Weighed, listable};
+use crate::conversation::page::{PageRoom, listable};
 
 /// The most conversations in one answer: far more than a picture of them can show.
 const MEMBERS_LIMIT: usize = 1_000;
@@ -98,12 +98,5 @@ impl Registry {
             links: self.chain(id)?,
             entries: store.lineage_all(id)?,
         }))
-    }
-}
-
-impl Weighed for TreeMember {
-    fn weight(&self) -> usize {
-        let entries: usize = self.entries.iter().map(Weighed::weight).sum();
-        self.conversation.weight() + self.links.len() * FRAME_BYTES + entries
     }
 }

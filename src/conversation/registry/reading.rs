@@ -186,7 +186,7 @@ fn history(services: &Services, id: ConversationId) -> Result<History, Conversat
     };
     let record = found.usable()?;
     let lineage = services.store.lineage_all(id)?;
-    History::to_show(services, &record, &lineage)
+    History::of(services, &record, &lineage, Reach::Kept)
 }
 
 fn one(

@@ -17,11 +17,10 @@ use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
 use super::super::error::{Candidate, ConversationError};
-use super::super::page::{FRAME_BYTES, PageRoom, Weighed};
+use super::super::page::PageRoom;
 use super::super::services::Services;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
-use super::trees::ShelvedRoot;
 use crate::agent::catalog::AgentEntry;
 use crate::store::{Salvaged, Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
@@ -42,11 +41,14 @@ pub struct TranscriptFilter {
 
 /// A folder of transcripts that is listed.
 pub(super) struct Listed {
-    agent: AgentName,
+    pub(super) agent: AgentName,
     pub(super) folder: PathBuf,
     pub(super) format: Format,
     root: TranscriptRoot,
 }
+
+/// A folder of transcripts, and what it holds.
+pub(super) type Shelved = (Listed, Vec<Arc<ShelfEntry>>);
 
 impl Registry {
     /// One page of transcripts, newest first: `limit` at most, and fewer where they are large.
@@ -283,7 +285,7 @@ impl Registry {
     }
 
     /// All transcripts as they are now. A problem with one folder is logged.
-    pub(super) async fn shelved(&self) -> Result<Vec<ShelvedRoot>, ConversationError> {
+    pub(super) async fn shelved(&self) -> Result<Vec<Shelved>, ConversationError> {
         let roots = self.listed_roots(None)?;
         let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
         let looked = tokio::task::spawn_blocking(move || {
@@ -293,12 +295,8 @@ impl Registry {
                 for path in shelf.unreadable() {
                     tracing::warn!(path = %path.display(), "a transcript cannot be read; a move leaves it where it is");
                 }
-                ShelvedRoot {
-                    entries: shelf.behind(None).cloned().collect(),
-                    agent: root.agent,
-                    folder: root.folder,
-                    format: root.format,
-                }
+                let entries = shelf.behind(None).cloned().collect();
+                (root, entries)
             });
             all.collect()
         });
@@ -495,12 +493,6 @@ fn place_of(cursor: &Cursor) -> Option<Place> {
         bytes.extend_from_slice(rest.as_bytes());
     }
     Some(Place::new(at, Path::new(&OsString::from_vec(bytes))))
-}
-
-impl Weighed for Transcript {
-    fn weight(&self) -> usize {
-        FRAME_BYTES + self.cwd.len() + self.title.len() + self.upstream_id.as_str().len() + self.path.len()
-    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ use super::Registry;
 use crate::chain::has_moved_from;
 use crate::transcript::moving::{self as files, Moving, SharedNeighbours, Step};
 use holding::Held;
-pub(super) use planning::ShelvedRoot;
 use planning::{Planned, plan, plan_back};
 
 /// For how long such a move can be undone. A person has seen by then whether everything is in the right place.

@@ -90,8 +90,7 @@ struct Ears {
 }
 
 struct Waiting {
-    root: PathBuf,
-    format: Format,
+    changed: Changed,
     since: u64,
     /// Whether it counts for a conversation.
     is_owned: bool,
@@ -387,15 +386,11 @@ impl Ears {
     fn due(&mut self, (asked, all): Asked, is_late: bool) -> Vec<Changed> {
         let mut again = Vec::new();
         self.waiting.retain(|path, waiting| {
-            let id = upstream_id(path, waiting.format);
+            let id = upstream_id(path, waiting.changed.format);
             let is_asked = id.is_some_and(|id| asked.contains_key(&id));
             let is_due = all || is_asked || (is_late && self.unread.contains_key(path));
             if is_due {
-                again.push(Changed {
-                    root: waiting.root.clone(),
-                    format: waiting.format,
-                    path: path.clone(),
-                });
+                again.push(waiting.changed.clone());
             }
             !is_due
         });
@@ -435,7 +430,7 @@ impl Ears {
         &mut self,
         registry: &Arc<Registry>,
         changed: Changed,
-        open: impl FnOnce(&Path, &Path, Format) -> Option<Unsynced>,
+        open: impl FnOnce(&Changed) -> Option<Unsynced>,
     ) {
         let Some(id) = upstream_id(&changed.path, changed.format) else {
             return;
@@ -468,9 +463,7 @@ impl Ears {
         let before = seen.clone();
         // Opened before it is read, so that what is read is what is synced.
         let is_to_sync = is_owned && metadata.is_file();
-        let transcript = is_to_sync
-            .then(|| open(&changed.path, &changed.root, changed.format))
-            .flatten();
+        let transcript = is_to_sync.then(|| open(&changed)).flatten();
         // The next turn's end tells whether it was begun anew.
         let mut is_waiting = !is_owned || seen.judged > seen.bytes;
         // Nothing is reported as saved that cannot be synced.
@@ -501,16 +494,13 @@ impl Ears {
         // A stop ends what is being read.
         self.note_read(&changed.path, !is_unread || registry.stop.is_cancelled());
         if is_waiting {
-            let since = self.round;
-            self.waiting.insert(
-                changed.path,
-                Waiting {
-                    root: changed.root,
-                    format: changed.format,
-                    since,
-                    is_owned,
-                },
-            );
+            let path = changed.path.clone();
+            let waiting = Waiting {
+                changed,
+                since: self.round,
+                is_owned,
+            };
+            self.waiting.insert(path, waiting);
         }
     }
 

@@ -206,10 +206,6 @@ fn branch_change<R>(
 /// Takes over what the agent reports about an open branch, so that it is recorded and reported with the branch.
 fn hear_branch(record: &mut ConversationRecord, branched: &Branched) {
     if let Some(opened) = &branched.open {
-        hear(
-            &mut record.reported,
-            opened.modes.as_ref(),
-            opened.config_options.as_ref(),
-        );
+        hear(&mut record.reported, &opened.info);
     }
 }

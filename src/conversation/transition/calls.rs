@@ -8,7 +8,7 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{Call, Deadline, Effect, Part, Work};
+use crate::conversation::effect::{Asked, Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
@@ -16,13 +16,8 @@ use crate::store::RequestRecord;
 
 impl<R> Model<R> {
     /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
-    pub(super) fn admit(
-        &mut self,
-        call: Call,
-        request: Option<CallKey>,
-        kept: Option<RequestRecord>,
-        reply: R,
-    ) {
+    pub(super) fn admit(&mut self, asked: Asked<R>, kept: Option<RequestRecord>) {
+        let Asked { call, request, reply } = asked;
         // Only what changes something is remembered by its key.
         let request = request.filter(|_| {
             matches!(

@@ -118,10 +118,7 @@ impl<R> Model<R> {
             is_to_move: false,
             is_apart: false,
         });
-        self.note_reported(opened.modes.as_ref(), opened.config_options.as_ref());
-        self.info.modes = opened.modes.or(self.info.modes.take());
-        self.info.config_options = opened.config_options.or(self.info.config_options.take());
-        self.info.other = opened.other;
+        self.hear_session(opened.info);
         if let Some(turn) = &mut self.turn {
             turn.resumed = Some(opened.resumed);
             let branch = turn.edit.as_mut().map(|edit| &mut edit.branch);

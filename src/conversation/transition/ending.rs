@@ -202,9 +202,9 @@ impl<R> Model<R> {
         if self.record.resting == Resting::Limited
             && let Some(limit) = &self.record.limit
         {
-            self.out.emit(Event::Limited { limit: limit.clone() });
+            self.emit(Event::Limited { limit: limit.clone() });
         }
-        self.out.emit(Event::TurnEnded { turn: result.clone() });
+        self.emit(Event::TurnEnded { turn: result.clone() });
         let answer = Ok(self.turn_answer(turn.edit.as_ref(), result));
         self.answer(turn.asked.caller, answer);
         for caller in turn.cancel_callers {
@@ -270,7 +270,7 @@ impl<R> Model<R> {
         }
         if was_open && phase.is_none() {
             // There is no turn whose end would tell that the session is gone.
-            self.out.emit(Event::Closed {});
+            self.emit(Event::Closed {});
         }
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {

@@ -1,12 +1,13 @@
 //! Updates of the agent: which turn they belong to, and what the conversation stores of them.
 
+use bridge_protocol::conversation::SessionInfo;
 use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::conversation::effect::{Effects, Now};
+use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
-use crate::conversation::reported::{hear, hear_mode, model_of_options, shown_settings};
+use crate::conversation::reported::{hear, hear_mode, hear_options, model_of_options, shown_settings};
 use crate::conversation::state::Model;
 use crate::store::{ConversationRecord, TurnPhase as Progress};
 
@@ -15,7 +16,7 @@ impl<R> Model<R> {
     /// few kinds that the conversation keeps are read.
     ///
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
-    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Effects<R> {
+    pub fn hear_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if let Some(turn) = &mut self.turn
             && (turn.cleared || !turn.taken)
@@ -45,7 +46,7 @@ impl<R> Model<R> {
     }
 
     /// Hears a request for the files or terminals of the client: the agent works on the prompt, as with a tool of its own.
-    pub fn hear_client_request(&mut self, now: Now) -> Effects<R> {
+    pub fn hear_client_request(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if let Some(turn) = &mut self.turn {
             turn.cleared = false;
@@ -85,11 +86,15 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes note of what the agent reports of its session. Only what changes what is shown is worth a write.
-    pub(super) fn note_reported(&mut self, modes: Option<&RawJson>, options: Option<&RawJson>) {
-        self.note_if_shown(|record| hear(&mut record.reported, modes, options));
+    /// Takes over what the agent said of a session when it opened it.
+    pub(super) fn hear_session(&mut self, said: SessionInfo) {
+        self.note_if_shown(|record| hear(&mut record.reported, &said));
+        self.info.modes = said.modes.or(self.info.modes.take());
+        self.info.config_options = said.config_options.or(self.info.config_options.take());
+        self.info.other = said.other;
     }
 
+    /// Changes what is known of the session. Only what changes what is shown is worth a write.
     fn note_if_shown(&mut self, change: impl FnOnce(&mut ConversationRecord)) {
         let before = shown_settings(&self.record);
         change(&mut self.record);
@@ -135,7 +140,7 @@ impl<R> Model<R> {
             if known.is_some() && model.is_some() && model != known {
                 record.settings.model = model;
             }
-            hear(&mut record.reported, None, Some(&options));
+            hear_options(&mut record.reported, &options);
         });
         self.info.config_options = Some(options);
     }

@@ -82,22 +82,19 @@ impl<R> Model<R> {
 
     /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
     pub(super) fn question_recorded(&mut self, id: &InterruptId) {
-        if let Some(interrupt) = self
-            .record
-            .interrupts
-            .iter()
-            .find(|interrupt| interrupt.id == *id)
-        {
-            self.out.emit(Event::InterruptRaised {
-                interrupt: interrupt.clone(),
-            });
+        if let Some(interrupt) = self.open_question(id) {
+            self.emit(Event::InterruptRaised { interrupt });
         }
+    }
+
+    fn open_question(&self, id: &InterruptId) -> Option<Interrupt> {
+        let mut open = self.record.interrupts.iter();
+        open.find(|interrupt| interrupt.id == *id).cloned()
     }
 
     /// The agent took its question back.
     pub(super) fn question_withdrawn(&mut self, id: &InterruptId) {
-        let mut open = self.record.interrupts.iter();
-        let Some(question) = open.find(|interrupt| interrupt.id == *id).cloned() else {
+        let Some(question) = self.open_question(id) else {
             return;
         };
         let outcome = cancelled_outcome(question.kind);
@@ -116,13 +113,7 @@ impl<R> Model<R> {
         turn_id: TurnId,
         caller: Caller<R>,
     ) {
-        let Some(interrupt) = self
-            .record
-            .interrupts
-            .iter()
-            .find(|interrupt| interrupt.id == *id)
-            .cloned()
-        else {
+        let Some(interrupt) = self.open_question(id) else {
             let error = match self.record.answered.iter().find(|answered| answered.id == *id) {
                 Some(answered) => ConversationError::InterruptResolved {
                     by: answered.by.clone(),
@@ -252,8 +243,7 @@ impl<R> Model<R> {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.asked.turn_id.clone();
         let Some(answer) = turn.answers.take() else { return };
-        self.out
-            .emit(resolved(answer.interrupt_id, &answer.by, answer.outcome));
+        self.emit(resolved(answer.interrupt_id, &answer.by, answer.outcome));
         let told = Ok(Answer::Responded(Some(turn_id)));
         self.answer(answer.caller, told);
     }
@@ -359,7 +349,7 @@ impl<R> Model<R> {
             answer,
             caller,
         } = settled;
-        events.into_iter().for_each(|event| self.out.emit(event));
+        events.into_iter().for_each(|event| self.emit(event));
         if let Some(AgentAnswer { id, kind, outcome }) = answer {
             let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
             // ACP asks a client that cancels to answer every question so.

@@ -6,7 +6,7 @@ use bridge_protocol::event::Event;
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Effects, Ledger, Now, Work};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Closing, Model, Operation, OperationKind, Session, Stage, TurnPhase};
 use crate::store::{Reported, Resting};
@@ -149,10 +149,10 @@ impl<R> Model<R> {
 
     /// Leaves a process that gets no new work, so that it ends and gives back what it holds. The next prompt brings the
     /// session back in another one.
-    pub fn leave_retired_agent(&mut self, now: Now) -> Effects<R> {
+    pub fn leave_retired_agent(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if self.can_leave_agent() {
-            self.leave_agent();
+            self.begin_close(Vec::new(), false);
         }
         self.finish()
     }
@@ -167,17 +167,12 @@ impl<R> Model<R> {
         self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
-    /// Closes a session so that it is opened in another process, once it is closed.
-    pub(super) fn leave_agent(&mut self) {
-        self.begin_close(Vec::new(), false);
-    }
-
     /// The session is closed.
     pub(super) fn session_closed(&mut self, job: u64, remaining: Vec<RemainingTranscript>) {
         let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {
             return;
         };
-        self.out.emit(Event::Closed {});
+        self.emit(Event::Closed {});
         for caller in closing.callers {
             self.answer(caller, Ok(Answer::Done));
         }

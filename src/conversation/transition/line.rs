@@ -178,11 +178,7 @@ impl<R> Model<R> {
             if let Some(place) = asked.place {
                 self.record.waiting.remove(&place);
             }
-            let result = self.cancelled_before_start(asked.turn_id);
-            prompts.push(Dropped {
-                caller: asked.caller,
-                result: Ok(Answer::Turn(Box::new(result))),
-            });
+            prompts.push(self.cancelled(asked.caller, asked.turn_id));
         }
         let held = self.held().filter(|(_, prompt)| is_meant(&prompt.turn_id));
         for place in held.map(|(place, _)| place).collect::<Vec<_>>() {
@@ -190,14 +186,11 @@ impl<R> Model<R> {
                 continue;
             };
             was_named |= turn_id == Some(&prompt.turn_id);
-            let result = self.cancelled_before_start(prompt.turn_id);
-            prompts.push(Dropped {
-                caller: Caller {
-                    reply: None,
-                    request: prompt.request,
-                },
-                result: Ok(Answer::Turn(Box::new(result))),
-            });
+            let caller = Caller {
+                reply: None,
+                request: prompt.request,
+            };
+            prompts.push(self.cancelled(caller, prompt.turn_id));
         }
         let runs = self
             .turn
@@ -216,6 +209,14 @@ impl<R> Model<R> {
         }
         if let Some(caller) = of_running {
             self.cancel_running(caller);
+        }
+    }
+
+    fn cancelled(&self, caller: Caller<R>, turn_id: TurnId) -> Dropped<R> {
+        let result = self.cancelled_before_start(turn_id);
+        Dropped {
+            caller,
+            result: Ok(Answer::Turn(Box::new(result))),
         }
     }
 

@@ -159,7 +159,7 @@ impl<R> Model<R> {
             true => std::mem::take(&mut events),
             false => Vec::new(),
         };
-        events.into_iter().for_each(|event| self.out.emit(event));
+        events.into_iter().for_each(|event| self.emit(event));
         if is_editing {
             self.accept_edit(behind_edit);
         }

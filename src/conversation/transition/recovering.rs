@@ -67,16 +67,13 @@ impl<R> Model<R> {
         if self.turn.is_none() && self.state() == before {
             // It failed once more, or is held and shown as moving.
             let state = ConversationState::Failed;
-            self.out.emit(Event::StateChanged { state });
+            self.emit(Event::StateChanged { state });
         }
     }
 
     /// Reports what is on disk. Returns the end of the turn, if that is among it.
     fn report_written(&mut self, part: WritePart<R>) -> Option<TurnResult> {
-        part.ledger
-            .events
-            .into_iter()
-            .for_each(|event| self.out.emit(event));
+        part.ledger.events.into_iter().for_each(|event| self.emit(event));
         match part.milestone {
             Milestone::TurnEnded(result) => return Some(*result),
             // The agent's session is closed, which answers the agent.

@@ -6,9 +6,7 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{
-    Deadline, Disposition, Effect, Effects, Ledger, Milestone, Now, Opened, Work,
-};
+use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, Milestone, Now, Opened, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported::hear;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Stage, Turn, TurnPhase};
@@ -49,7 +47,8 @@ impl<R> Model<R> {
     /// Goes on with what waits for an open session, opening it first when it is not.
     pub(super) fn ensure_session(&mut self) {
         if self.session_is_to_move() {
-            self.leave_agent();
+            // So that it is opened in another process, once it is closed.
+            self.begin_close(Vec::new(), false);
             return;
         }
         if let Session::Live(_) = self.session {
@@ -149,11 +148,7 @@ impl<R> Model<R> {
             entry.attempts = failed_attempts(&opened.resumed);
         }
         // Written with the link, and not once more behind it.
-        hear(
-            &mut self.record.reported,
-            opened.modes.as_ref(),
-            opened.config_options.as_ref(),
-        );
+        hear(&mut self.record.reported, &opened.info);
         self.touch();
         let kind = OperationKind::Open { min_fidelity: wanted };
         self.occupy(kind, Caller::none(), Stage::Writing);
@@ -217,19 +212,12 @@ impl<R> Model<R> {
             self.record.failure = None;
             self.note_change();
         }
-        self.note_reported(opened.modes.as_ref(), opened.config_options.as_ref());
-        if opened.modes.is_some() {
-            self.info.modes = opened.modes;
-        }
-        if opened.config_options.is_some() {
-            self.info.config_options = opened.config_options;
-        }
-        self.info.other = opened.other;
-        self.out.emit(Event::Resumed {
+        self.hear_session(opened.info);
+        self.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
         if let Some(loaded) = opened.loaded {
-            self.out.emit(Event::CheckpointLoaded {
+            self.emit(Event::CheckpointLoaded {
                 upstream_id: opened.upstream_id,
                 step: loaded.step,
                 messages: loaded.messages,
@@ -367,7 +355,7 @@ impl<R> Model<R> {
     }
 
     /// The agent switched to another transcript on its own (its `/clear`).
-    pub fn silent_roll(&mut self, announced: &str, now: Now) -> Effects<R> {
+    pub fn silent_roll(&mut self, announced: &str, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         let announced = announced.trim();
         let is_news = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
@@ -384,7 +372,7 @@ impl<R> Model<R> {
             self.abandon_edit();
             let state = self.state();
             if before != state {
-                self.out.emit(Event::StateChanged { state });
+                self.emit(Event::StateChanged { state });
             }
             return self.finish();
         }

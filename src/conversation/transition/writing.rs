@@ -106,7 +106,7 @@ impl<R> Model<R> {
         }
         for WritePart { ledger, milestone } in parts {
             match result {
-                Ok(()) => ledger.events.into_iter().for_each(|event| self.out.emit(event)),
+                Ok(()) => ledger.events.into_iter().for_each(|event| self.emit(event)),
                 Err(_) => self.ledger_not_written(ledger),
             }
             let result = result.clone();
@@ -157,7 +157,7 @@ impl<R> Model<R> {
         let runs =
             |event: &mut Event| matches!(event, Event::PromptAccepted { .. } | Event::Continued { .. });
         for event in ledger.events.extract_if(.., runs) {
-            self.out.emit(event);
+            self.emit(event);
         }
         self.writer.unsaved.append(ledger);
     }
@@ -198,7 +198,7 @@ impl<R> Model<R> {
         if let Some(branch) = branch {
             self.out.push(Effect::Announce(Box::new(branch.clone())));
         }
-        events.into_iter().for_each(|event| self.out.emit(event));
+        events.into_iter().for_each(|event| self.emit(event));
         if ends_operation {
             self.out.push(Effect::Dispose(Disposition::Keep));
         }

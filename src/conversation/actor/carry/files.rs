@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use futures_util::TryFutureExt;
+
 use super::super::{Actor, Job};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::Found;
 use crate::conversation::keeping::Depth;
-use crate::conversation::moving::{self, MoveRequest};
+use crate::conversation::moving;
 use crate::conversation::repairing;
 use crate::conversation::services::SessionRef;
 use crate::conversation::work::Progress;
@@ -21,16 +23,22 @@ impl Actor {
         neighbours: SharedNeighbours,
         progress: Arc<Progress>,
     ) {
-        let request = MoveRequest {
-            record: self.model.record.clone(),
-            destination,
-            closed: self.closed.clone(),
-            finishing: self.finishing.take(),
-            progress: Arc::clone(&progress),
-            neighbours,
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, finishing) = (self.closed.clone(), self.finishing.take());
+        let counted = Arc::clone(&progress);
+        let moving = async move {
+            closed.ended().await?;
+            if let Some(finishing) = finishing {
+                // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
+                let _finished = finishing.await;
+            }
+            let work = move |services: &Arc<_>| {
+                moving::carry_out(services, &record, &destination, &neighbours, &counted)
+            };
+            let (answer, made) = services.blocking(work).await??;
+            Ok((Found::Moved(answer), made))
         };
-        let moving = moving::carry_out(Arc::clone(&self.services), request);
-        self.job = Some(Job::new(job, moving, Found::Moved).on_files(Some(progress)));
+        self.job = Some(Job::new(job, moving).on_files(Some(progress)));
     }
 
     /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
@@ -50,6 +58,7 @@ impl Actor {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let (closed, counted) = (self.closed.clone(), Arc::clone(&progress));
         let repairing = repairing::carry_out(services, record, closed, counted);
-        self.job = Some(Job::new(job, repairing, Found::Repaired).on_files(Some(progress)));
+        let repairing = repairing.map_ok(|(repaired, made)| (Found::Repaired(repaired), made));
+        self.job = Some(Job::new(job, repairing).on_files(Some(progress)));
     }
 }

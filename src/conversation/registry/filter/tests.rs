@@ -1,9 +1,8 @@
-use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
 use super::*;
-use crate::store::{Change, ConversationRecord, CutPrompt, LOOK_STEP, Resting};
+use crate::store::{Change, ConversationRecord, CutPrompt, LOOK_STEP};
 
 /// More than some steps.
 const MANY: u16 = LOOK_STEP as u16 * 3;
@@ -63,26 +62,6 @@ fn in_folder(number: u16) -> Filter {
         cwd: Some(format!("/home/u/{number}")),
         ..Filter::default()
     }
-}
-
-#[test]
-fn pages_follow_one_another_without_gaps() {
-    let store = filled();
-    let expected: Vec<ConversationId> = (0..MANY)
-        .rev()
-        .filter(|number| number % 10 == 3)
-        .map(id)
-        .collect();
-    let (mut seen, mut after) = (Vec::new(), None);
-    loop {
-        let page = all(search(&store, &in_folder(3), after, 7));
-        seen.extend(ids(&page));
-        if page.len() < 7 {
-            break;
-        }
-        after = page.last().map(|(place, _)| *place);
-    }
-    assert_eq!(seen, expected);
 }
 
 #[test]
@@ -157,90 +136,4 @@ fn a_page_behind_a_cursor_does_not_go_back() {
     let second = ids(&all(second));
     assert!(ids(&first).iter().all(|id| !second.contains(id)));
     assert_eq!(first.len() + second.len(), usize::from(MANY).div_ceil(10));
-}
-
-fn cut() -> CutPrompt {
-    CutPrompt {
-        prompt: PromptContent::text("go"),
-        before: None,
-        upstream_id: None,
-        anchor: None,
-        tool_started: false,
-        asks: false,
-        arrived: None,
-        open_request: None,
-        min_fidelity: None,
-    }
-}
-
-#[test]
-fn each_member_is_looked_at() {
-    let store = Store::ephemeral().unwrap();
-    let wanted = ConversationRecord {
-        namespace: "app".to_owned(),
-        agent: AgentName::new("codex"),
-        cwd: "/home/u/Straße".to_owned(),
-        title: "Über alles".to_owned(),
-        resting: Resting::Limited,
-        cut: Some(cut()),
-        ..record(1, 1)
-    };
-    let long = ConversationRecord {
-        title: format!("{} the end", "long ".repeat(1_000)),
-        resting: Resting::Failed,
-        cut: Some(cut()),
-        ..record(2, 2)
-    };
-    commit(&store, [wanted, long, record(3, 3)]);
-    let none = Filter::default;
-    let query = |text: &str| Filter {
-        query: Some(text.to_owned()),
-        ..none()
-    };
-    let state = |state| Filter {
-        state: Some(state),
-        ..none()
-    };
-    let cut_short = |cut_short| Filter {
-        cut_short: Some(cut_short),
-        ..none()
-    };
-    let cases: [(Filter, &[u16]); 13] = [
-        (none(), &[3, 2, 1]),
-        (in_folder(3), &[3]),
-        (in_folder(30), &[]),
-        (query("ÜBER"), &[1]),
-        (query("straße"), &[1]),
-        (query("THE END"), &[2]),
-        (query("CODEX alles"), &[1]),
-        (query("0002 end"), &[2]),
-        (query("alles end"), &[]),
-        (state(ConversationState::Limited), &[1]),
-        (state(ConversationState::Failed), &[2]),
-        (cut_short(true), &[2, 1]),
-        (cut_short(false), &[3]),
-    ];
-    for (filter, expected) in cases {
-        let found = ids(&all(search(&store, &filter, None, 10)));
-        let expected: Vec<ConversationId> = expected.iter().copied().map(id).collect();
-        assert_eq!(found, expected, "{filter:?}");
-        for id in found {
-            let view = view_without(store.salvaged(id).unwrap().unwrap());
-            assert!(filter.fits(&view), "{filter:?}");
-        }
-    }
-    // What its task says counts for more than its record.
-    let doing = |state, is_cut_short| Doing { state, is_cut_short };
-    let live = HashMap::from([
-        (id(3), doing(ConversationState::Prompting, true)),
-        (id(2), doing(ConversationState::Idle, false)),
-    ]);
-    let prompting = state(ConversationState::Prompting);
-    let found = all(Search::new(store.clone(), prompting, live.clone(), None, 10));
-    assert_eq!(ids(&found), [id(3)]);
-    let idle = state(ConversationState::Idle);
-    let found = all(Search::new(store.clone(), idle, live.clone(), None, 10));
-    assert_eq!(ids(&found), [id(2)]);
-    let found = all(Search::new(store, cut_short(true), live, None, 10));
-    assert_eq!(ids(&found), [id(3), id(1)]);
 }

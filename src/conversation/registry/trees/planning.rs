@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::conversation::{MovedKind, PlannedMove};
-use bridge_protocol::{AgentName, UpstreamId};
 use uuid::Uuid;
 
 use super::super::super::destination::{Destination, Tree};
@@ -17,13 +17,14 @@ use super::super::super::folder::check_folder;
 use super::super::super::moving::{self, move_error};
 use super::super::super::services::Services;
 use super::super::super::trees::{Part, State, TreeMove};
+use super::super::transcripts::Shelved;
 use super::{of_conversation, store_failed};
 use crate::files::open_file;
 use crate::store::ConversationRecord;
 use crate::transcript::fields::Fields;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self as files, Neighbours, SessionPlan, SharedNeighbours, Step};
-use crate::transcript::shelf::{Format, ShelfEntry};
+use crate::transcript::shelf::ShelfEntry;
 
 /// How much of a transcript is looked at for the folder that it began in, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
@@ -44,17 +45,6 @@ pub(super) struct Planned {
     pub(super) neighbours: SharedNeighbours,
 }
 
-/// Which transcripts there are, each agent's.
-pub(super) type Shelved = Vec<ShelvedRoot>;
-
-/// The transcripts below one folder.
-pub(in super::super) struct ShelvedRoot {
-    pub(in super::super) agent: AgentName,
-    pub(in super::super) folder: PathBuf,
-    pub(in super::super) format: Format,
-    pub(in super::super) entries: Vec<Arc<ShelfEntry>>,
-}
-
 /// Where files go, and where they come from.
 type Targets = HashMap<PathBuf, PathBuf>;
 
@@ -62,7 +52,7 @@ type Targets = HashMap<PathBuf, PathBuf>;
 pub(super) fn plan(
     services: &Services,
     tree: &Tree,
-    shelved: &Shelved,
+    shelved: &[Shelved],
 ) -> Result<Planned, ConversationError> {
     let destination = Destination::Tree(tree.clone());
     let mut planned = Planned::default();
@@ -97,7 +87,7 @@ fn sessions(record: &ConversationRecord) -> impl Iterator<Item = String> {
 /// The transcripts that go and are no conversation's, each with the folder of its agent and the one that it began in.
 fn leaving<'a>(
     tree: &Tree,
-    shelved: &'a Shelved,
+    shelved: &'a [Shelved],
     held: &HashSet<String>,
     left_out: &mut Vec<String>,
 ) -> Vec<(&'a Path, &'a Path, String)> {
@@ -107,10 +97,10 @@ fn leaving<'a>(
         .iter()
         .map(|from| project_folder(Path::new(from)))
         .collect();
-    for root in shelved {
+    for (root, entries) in shelved {
         if !root.format.dialect().can().by_folder {
             let ran_there = |entry: &&Arc<ShelfEntry>| tree.target(&entry.cwd).is_some();
-            let entries = root.entries.iter().filter(ran_there);
+            let entries = entries.iter().filter(ran_there);
             let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
             if count > 0 {
                 let agent = &root.agent;
@@ -124,7 +114,7 @@ fn leaving<'a>(
             }
             continue;
         }
-        for entry in &root.entries {
+        for entry in entries {
             if held.contains(&entry.upstream_id) {
                 continue;
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::link::Link;
 
 use super::super::super::growth::Growth;
-use super::super::super::history::History;
+use super::super::super::history::{History, Reach};
 use super::super::Registry;
 use super::files::{Met, Seen};
 use super::in_store;
@@ -14,6 +14,7 @@ use crate::transcript::dialect::{TranscriptState, TurnEnd};
 use crate::transcript::shelf::Format;
 
 /// A transcript that changed.
+#[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) root: PathBuf,
     pub(super) format: Format,
@@ -107,7 +108,10 @@ pub(super) fn judge(
     // Turns before the last are over since another prompt stands behind them.
     if may_be_over || seen.prompts != stands.prompts {
         let lineage = in_store(services.store.lineage_all(record.id))?;
-        let mut history = in_file(path, History::of_link(services, record, &lineage, link))?;
+        let mut history = in_file(
+            path,
+            History::of_link(services, record, &lineage, link, Reach::Agent),
+        )?;
         let again = in_file(path, dialect.state(&services.library, path))?;
         let Some(turns) = in_file(path, history.turns_of(&link.upstream_id, path))? else {
             // It counts where the agent goes on in it.

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::history::Checkpoint;
@@ -20,8 +19,8 @@ use tokio::sync::Semaphore;
 use super::super::super::growth::Growth;
 use super::super::super::services::chain_text;
 use super::super::{Registry, panic_text};
+use super::judging::Changed;
 use crate::files::open_file;
-use crate::transcript::shelf::Format;
 use crate::transcript::syncing::{SyncError, SyncLog};
 
 /// How many files of one file system are synced at once. Disks sync several for the price of one; each takes a thread.
@@ -43,9 +42,7 @@ pub(super) struct Unsynced {
     pub(super) file: Arc<File>,
     /// The number of its file system.
     pub(super) device: u64,
-    pub(super) path: PathBuf,
-    pub(super) root: PathBuf,
-    pub(super) format: Format,
+    pub(super) transcript: Changed,
 }
 
 /// A change of a transcript that waits to be reported to a conversation.
@@ -112,7 +109,10 @@ struct State {
 impl Default for Saving {
     fn default() -> Self {
         let log = SyncLog::default();
-        Self::with(move |it| log.sync(&it.file, &it.path, &it.root, it.format))
+        Self::with(move |it| {
+            let Changed { root, format, path } = &it.transcript;
+            log.sync(&it.file, path, root, *format)
+        })
     }
 }
 
@@ -212,7 +212,7 @@ impl Saving {
                 Err(error) => (error.to_string(), true),
             }),
         };
-        let path = unsynced.path.display().to_string();
+        let path = unsynced.transcript.path.display().to_string();
         if let Some((error, false)) = failure {
             let turns = std::mem::take(&mut growth.saved).len();
             tracing::error!(
@@ -320,14 +320,12 @@ impl Registry {
 
 impl Unsynced {
     /// Opens a transcript; none where it cannot be read.
-    pub(super) fn open(path: &Path, root: &Path, format: Format) -> Option<Self> {
-        let file = open_file(path).ok()?;
+    pub(super) fn open(transcript: &Changed) -> Option<Self> {
+        let file = open_file(&transcript.path).ok()?;
         Some(Self {
             device: file.metadata().ok()?.dev(),
             file: Arc::new(file),
-            path: path.to_owned(),
-            root: root.to_owned(),
-            format,
+            transcript: transcript.clone(),
         })
     }
 }

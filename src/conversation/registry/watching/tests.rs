@@ -135,7 +135,7 @@ impl Stage {
     }
 
     fn end_turn(&self) {
-        self.registry.services.turn_ends.note(&ID.into(), self.id);
+        self.registry.services.turn_ends.note(&ID.into(), Some(self.id));
     }
 
     /// The prompt of the checkpoint that is told next.
@@ -310,7 +310,7 @@ async fn a_turn_that_cannot_be_synced_is_not_told_as_saved_yet() {
         format: Format::Claude,
         path: stage.path.clone(),
     };
-    ears.look_with(&stage.registry, changed(), |_, _, _| None);
+    ears.look_with(&stage.registry, changed(), |_| None);
     assert!(ears.unread.contains_key(&stage.path) && ears.waiting.contains_key(&stage.path));
     ears.look(&stage.registry, changed());
     assert!(ears.unread.is_empty());
@@ -324,8 +324,11 @@ fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
     assert!(ears.late_look(0).is_none());
     let due = |ears: &mut Ears, is_late| {
         let waiting = Waiting {
-            root: PathBuf::from("/r"),
-            format: Format::Claude,
+            changed: Changed {
+                root: PathBuf::from("/r"),
+                format: Format::Claude,
+                path: path.clone(),
+            },
             since: 1,
             is_owned: true,
         };

@@ -78,18 +78,6 @@ fn in_place_a_question_of_the_source_is_not_the_branchs() {
 }
 
 #[test]
-fn in_place_a_branch_that_is_open_is_used() {
-    let mut world = World::live();
-    world.fork(true);
-    world.branched(Ok(open_branch("s2")));
-    world.expect(&[
-        "event forked s2",
-        "event resumed s2 fresh full",
-        "answer 2 forked s2",
-    ]);
-}
-
-#[test]
 fn a_prompt_does_not_take_the_session_of_a_branch_that_is_being_written_down() {
     let mut world = World::hibernating();
     world.fork(false);
@@ -99,14 +87,6 @@ fn a_prompt_does_not_take_the_session_of_a_branch_that_is_being_written_down() {
     world.expect(&["event state prompting"]);
     world.write_ends();
     world.expect(&["announce ", "event forked s2", "answer 2 forked s2"]);
-}
-
-#[test]
-fn one_branch_at_a_time() {
-    let mut world = World::live();
-    world.fork(false);
-    world.fork(false);
-    world.expect(&["answer 3 error busy"]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::world::World;
 use crate::conversation::answer::{CallKey, FINGERPRINT_VERSION};
 use crate::conversation::destination::Destination;
-use crate::conversation::effect::{Call, Fork, Input};
+use crate::conversation::effect::{Asked, Call, Fork, Input};
 use crate::conversation::work::Works;
 use crate::store::RequestId;
 use crate::transcript::moving::SharedNeighbours;
@@ -26,12 +26,8 @@ impl World {
         });
         let kept = key.and_then(|key| self.disk.requests.get(key).cloned());
         let reply = self.next_reply();
-        self.apply(Input::Call {
-            call,
-            request,
-            kept,
-            reply,
-        });
+        let asked = Asked { call, request, reply };
+        self.apply(Input::Call { asked, kept });
         reply
     }
 

@@ -1,14 +1,12 @@
 //! Title and settings, reset and deletion.
 
-use bridge_protocol::conversation::{ConversationState, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::link::Fidelity;
 use serde_json::json;
 
 use super::outside::{agent_error, not_resumable};
 use super::world::World;
-use crate::conversation::answer::Answer;
 use crate::conversation::effect::Call;
-use crate::conversation::error::ConversationError;
 
 #[test]
 fn a_title_is_answered_when_it_is_on_disk() {
@@ -19,23 +17,6 @@ fn a_title_is_answered_when_it_is_on_disk() {
     world.write_ends();
     world.expect(&["answer 2 conversation idle"]);
     assert_eq!(world.on_disk().title, "A title");
-}
-
-#[test]
-fn an_update_of_what_has_changed_meanwhile_is_refused() {
-    let mut world = World::live();
-    let is = world.view().revision;
-    for (expected, accepted) in [(is - 1, false), (is + 1, false), (is, true)] {
-        let call = Call::Update {
-            title: Some(format!("at {expected}")),
-            settings: None,
-            expected_revision: Some(expected),
-        };
-        let reply = world.call(call, None);
-        assert_eq!(world.answers[&reply].is_ok(), accepted, "{expected}");
-    }
-    assert_eq!(world.view().title, format!("at {is}"));
-    assert_eq!(world.view().revision, is + 1);
 }
 
 #[test]
@@ -97,20 +78,6 @@ fn settings_are_laid_over_those_that_are_there() {
     assert_eq!(settings.config.as_ref().unwrap().len(), 2);
 }
 
-/// It would read the lineage without the reset, and take back what came before.
-#[test]
-fn an_undo_is_refused_until_the_reset_before_it_is_on_disk() {
-    let mut world = World::live();
-    world.hold_writes = true;
-    world.reset();
-    world.closes();
-    let early = world.undo();
-    assert!(matches!(world.answers[&early], Err(ConversationError::Busy(_))));
-    world.release_writes();
-    let undo = world.undo();
-    assert!(!world.answers.contains_key(&undo), "it has begun");
-}
-
 #[test]
 fn reset_lifts_limit_failure_and_questions() {
     let mut world = World::running();
@@ -163,41 +130,6 @@ fn until_a_deletion_is_on_disk_it_may_fail_and_the_conversation_is_busy() {
     world.expect(&["answer 2 error storeFailed"]);
     world.prompt("hello");
     world.expect(&["event state prompting"]);
-}
-
-#[test]
-fn a_deletion_that_is_asked_for_again_with_its_key_is_answered_as_the_first() {
-    let mut world = World::live();
-    let delete = || Call::Delete {
-        transcripts: TranscriptsOnDelete::Keep,
-    };
-    world.hold_writes = true;
-    world.call(delete(), Some("k"));
-    world.closes();
-    let joined = world.call(delete(), Some("k"));
-    world.release_writes();
-    let again = world.call(delete(), Some("k"));
-    for reply in [joined, again] {
-        assert!(
-            matches!(world.answers.get(&reply), Some(Ok(_))),
-            "{:?}",
-            world.answers.get(&reply)
-        );
-    }
-}
-
-#[test]
-fn a_call_with_a_key_is_remembered_with_its_answer() {
-    let mut world = World::live();
-    let rename = || Call::Update {
-        title: Some("x".to_owned()),
-        settings: None,
-        expected_revision: Some(4),
-    };
-    world.model.record.revision = 4;
-    world.call(rename(), Some("k"));
-    let again = world.call(rename(), Some("k"));
-    assert!(matches!(world.answers[&again], Ok(Answer::Json(_))));
 }
 
 #[test]

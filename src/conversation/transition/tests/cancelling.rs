@@ -215,38 +215,12 @@ fn the_deadline_of_a_turn_that_ended_in_time_means_nothing() {
 }
 
 #[test]
-fn a_waiting_prompt_is_cancelled_by_its_name_and_the_others_stay() {
-    let mut world = World::running();
-    world.queue("third");
-    world.queue("fourth");
-    world.forget_log();
-    world.cancel_turn("t3");
-    world.expect(&["answer 3 turn t3 cancelled", "answer 5 cancelled true"]);
-    world.ends("end_turn");
-    world.expect_last("send fourth");
-}
-
-#[test]
 fn an_agent_that_answers_a_cancelled_prompt_with_the_cancelled_error_has_cancelled_it() {
     let mut world = World::running();
     world.cancel();
     world.refuses(json!({"code": -32800, "message": "Request cancelled"}));
     assert_eq!(world.log()[3], "event turnEnded t2 cancelled");
     assert_eq!(world.view().state, ConversationState::Idle);
-}
-
-#[test]
-fn open_questions_are_answered_before_the_agent_is_asked_to_cancel() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.forget_log();
-    world.cancel();
-    world.expect(&[
-        "tell agent q1 cancelled",
-        "send cancel",
-        "event state cancelling",
-        "event resolved q1 by cancel",
-    ]);
 }
 
 #[test]

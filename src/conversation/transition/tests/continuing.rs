@@ -1,16 +1,15 @@
 //! Going on by itself: what goes out, when, and that it goes out once.
 
-use bridge_protocol::conversation::{ContinueAt, ConversationState, Limit};
+use bridge_protocol::conversation::{ConversationState, Limit};
 use bridge_protocol::turn::FailureKind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::outside::not_resumable;
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Arrival, Deadline};
 use crate::conversation::error::ConversationError;
-use crate::store::{Anchor, TurnPhase};
+use crate::store::Anchor;
 
 pub(super) const GO_ON: &str = "Your last turn was cut short. Continue it from where it stopped.";
 
@@ -81,25 +80,6 @@ fn nothing_goes_out_before_its_time() {
 }
 
 #[test]
-fn a_prompt_whose_tool_had_started_is_never_sent_again() {
-    let mut world = World::live();
-    world.anchor = anchor();
-    world.prompt_and_wait("second");
-    world.updates(&json!({"sessionUpdate": "tool_call", "toolCallId": "c1"}));
-    assert_eq!(
-        world.disk.record.as_ref().unwrap().turn.as_ref().unwrap().phase,
-        TurnPhase::ToolStarted
-    );
-    world.refuses(limit());
-    world.passes_to(&due_at(&world).unwrap());
-    world.falls_due();
-    world.forget_log();
-    // Whatever the transcript says: the agent has it.
-    world.ascertains(Arrival::Absent);
-    world.expect(&["event state prompting", &format!("send {GO_ON}")]);
-}
-
-#[test]
 fn where_no_transcript_can_be_read_it_is_tried_once_and_told() {
     let mut world = waiting();
     world.passes_to(RESET);
@@ -162,24 +142,6 @@ fn what_passes_is_tried_again_and_what_does_not_is_left_to_a_person() {
     }
 }
 
-#[test]
-fn what_cannot_reach_an_agent_is_tried_again_or_told() {
-    for (error, goes_on) in [
-        (ConversationError::AgentUnavailable("gone".to_owned()), true),
-        (not_resumable(), false),
-    ] {
-        let mut world = waiting();
-        world.elapses(Deadline::Idle);
-        world.closes();
-        world.passes_to(RESET);
-        world.falls_due();
-        world.ascertains(Arrival::Absent);
-        world.climb_fails(error);
-        assert_eq!(attempts(&world), goes_on.then_some(1));
-        assert_eq!(world.view().state, ConversationState::Failed);
-    }
-}
-
 /// The limit that is still on may be met by the resume already.
 #[test]
 fn what_passes_by_itself_is_waited_for_where_a_resume_meets_it() {
@@ -236,31 +198,6 @@ fn a_prompt_whose_session_meets_the_limit_waits_too() {
 }
 
 #[test]
-fn it_is_called_off_and_whoever_was_answered_has_taken_over() {
-    let mut world = waiting();
-    world.do_not_continue();
-    world.expect(&["answer 3 continues no more"]);
-    world.passes_to(RESET);
-    world.falls_due();
-    world.expect(&[]);
-    assert!(!goes_out(&mut world));
-
-    let mut world = waiting();
-    world.prompt("third");
-    world.ends("end_turn");
-    assert_eq!((due_at(&world), world.view().cut_short), (None, false));
-
-    // Called off while the transcript is asked.
-    let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.do_not_continue();
-    world.forget_log();
-    world.ascertains(Arrival::Absent);
-    world.expect(&[]);
-}
-
-#[test]
 fn a_prompt_that_meets_the_limit_again_takes_nothing_from_the_one_that_waits() {
     let mut world = waiting();
     world.prompt("third");
@@ -302,50 +239,6 @@ fn a_running_turn_goes_first() {
     world.expect_among("send second");
 }
 
-/// Neither the prompt nor the text is dropped for the other, and neither is said twice.
-#[test]
-fn a_text_goes_out_behind_a_prompt_that_never_arrived() {
-    for arrival in [Arrival::Absent, Arrival::Unknown] {
-        let mut world = waiting();
-        world.continue_at(ContinueAt::Reset, Some("now, please"));
-        world.passes_to(RESET);
-        for arrival in [arrival, Arrival::Absent] {
-            world.falls_due();
-            world.forget_log();
-            world.ascertains(arrival);
-            world.expect_among("send second\nnow, please");
-            world.refuses(limit());
-            world.passes_to(&due_at(&world).unwrap());
-        }
-    }
-}
-
-#[test]
-fn a_prompt_whose_agent_died_goes_out_once_more_if_it_is_nowhere() {
-    for (arrival, goes_out) in [
-        (Arrival::Absent, true),
-        (Arrival::Present, false),
-        (Arrival::Unknown, false),
-    ] {
-        let mut world = World::live();
-        world.anchor = anchor();
-        let reply = world.prompt("second");
-        world.forget_log();
-        world.dies();
-        world.expect(&[]);
-        assert_eq!(world.view().state, ConversationState::Prompting);
-        world.ascertains(arrival);
-        if goes_out {
-            world.reopens();
-            world.expect_among("send second");
-            // Never a third time.
-            world.dies();
-        }
-        world.expect_among("event turnEnded t2 failed agentDied");
-        assert!(matches!(&world.answers[&reply], Ok(Answer::Turn(_))));
-    }
-}
-
 #[test]
 fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
     let mut world = World::live();
@@ -357,22 +250,6 @@ fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
     world.ascertains(Arrival::Absent);
     world.expect_among("event turnEnded t2 cancelled");
     assert!(matches!(world.answers[&cancel], Ok(Answer::Cancelled(true))));
-}
-
-#[test]
-fn a_continuation_that_its_agent_cancels_unasked_each_time_is_left_to_the_user() {
-    let mut world = waiting();
-    let mut sent = 0;
-    while let Some(at) = due_at(&world) {
-        world.passes_to(&at);
-        world.falls_due();
-        world.ascertains(Arrival::Absent);
-        world.ends("cancelled");
-        sent += 1;
-    }
-    assert_eq!(sent, 20);
-    assert_eq!(world.view().state, ConversationState::Interrupted);
-    assert!(world.on_disk().cut_short);
 }
 
 #[test]

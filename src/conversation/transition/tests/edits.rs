@@ -7,7 +7,6 @@ use serde_json::json;
 use super::continuing::due_at;
 use super::outside::{agent_error, branch, edited};
 use super::world::World;
-use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Arrival, Deadline};
 
 const AT: &str = "cp.claude.s1.r1";
@@ -20,44 +19,12 @@ fn sent() -> World {
     world
 }
 
-/// Until then the next start deletes the copy if the daemon is killed. The order of these effects is the contract: a copy that is
-/// kept before its record would stay forever, and one that is kept after its prompt could be deleted with a turn in it.
-#[test]
-fn the_branch_stays_once_the_record_names_it() {
-    let mut world = World::live();
-    world.hold_writes = true;
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    let keeps = |log: &[String]| log.iter().position(|line| line == "keep the copy");
-    let log = world.log();
-    assert_eq!(keeps(&log), None, "{log:?}");
-    world.release_writes();
-    let log = world.log();
-    let sent = log.iter().position(|line| line == "send better");
-    assert!(keeps(&log).is_some() && keeps(&log) < sent, "{log:?}");
-}
-
-#[test]
-fn a_branch_that_no_record_names_goes_with_its_session() {
-    let mut world = World::live();
-    world.hold_writes = true;
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    world.forget_log();
-    world.write_fails();
-    // The contract with the copy: one that is not kept is deleted with its session.
-    let log = world.log();
-    assert!(!log.contains(&"keep the copy".to_owned()), "{log:?}");
-    assert!(world.answers[&2].is_err());
-    assert_eq!(world.view().head, Some("s1".into()));
-}
-
 #[test]
 fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
     let mut world = World::live();
     world.edit(AT);
     let mut made = edited("s2", "s1", 1);
-    made.opened.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
+    made.opened.info.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
     world.edit_is_made(Ok(made));
     world.says_something();
     assert_eq!(world.view().settings.mode.as_deref(), Some("plan"));
@@ -170,30 +137,6 @@ fn what_was_cut_short_or_asked_in_the_turn_is_no_more() {
     assert_eq!(world.view().state, ConversationState::Idle);
 }
 
-/// Whether it was accepted is known from the disk, or from the branch's transcript.
-#[test]
-fn over_a_kill_the_edit_stands_or_nothing_has_changed() {
-    for (is_accepted, head) in [(false, "s1"), (true, "s2")] {
-        let mut world = sent();
-        if is_accepted {
-            world.says_something();
-        }
-        world.is_killed();
-        assert_eq!(world.view().head, Some(head.into()));
-        assert_eq!(world.view().cut_short, is_accepted);
-        let last = world.disk.lineage.last().unwrap();
-        let reason = match is_accepted {
-            true => LineageReason::Edited,
-            false => LineageReason::Abandoned,
-        };
-        assert_eq!((last.reason, last.upstream_id.as_str()), (reason, "s2"));
-    }
-    let mut world = sent();
-    world.is_killed_when(Arrival::Present);
-    assert_eq!(world.view().head, Some("s2".into()));
-    assert!(world.view().cut_short);
-}
-
 /// The agent may have written the prompt to the branch before it ended: a kill at that moment makes the edit stand, so that nobody
 /// may have heard that it failed.
 #[test]
@@ -231,21 +174,6 @@ fn that_an_edit_failed_is_told_on_a_failing_disk_too() {
     world.write_fails();
     assert!(world.answers[&2].is_err());
     assert!(world.is_armed(Deadline::Rewrite));
-}
-
-#[test]
-fn the_same_edit_again_is_answered_with_what_came_of_it() {
-    let mut world = World::live();
-    let first = world.edit_with(AT, Fidelity::Text, Some("k1"));
-    let joined = world.edit_with(AT, Fidelity::Text, Some("k1"));
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    world.ends("end_turn");
-    assert_eq!(world.answers[&first], world.answers[&joined]);
-    let again = world.edit_with(AT, Fidelity::Text, Some("k1"));
-    let Ok(Answer::Json(kept)) = &world.answers[&again] else {
-        panic!("it was carried out again")
-    };
-    assert_eq!(*kept, world.answers[&first].as_ref().unwrap().to_json().unwrap());
 }
 
 #[test]

@@ -81,21 +81,6 @@ fn f26_what_one_turn_went_through_does_not_classify_the_next() {
 }
 
 #[test]
-fn a_result_that_holds_a_failure_is_a_failed_turn() {
-    let mut world = World::running();
-    let failure = json!({"category": "limit", "severity": "error", "title": "You've hit your limit"});
-    let result = json!({
-        "stopReason": "end_turn", "_meta": {"jetbrains": {"air": {"sessionFailure": failure}}}
-    });
-    world.apply(crate::conversation::effect::Input::PromptAnswered {
-        answer: Ok(result.into()),
-        in_company: false,
-    });
-    assert_eq!(failure_of(&world, 2).0, FailureKind::RateLimited);
-    assert_eq!(world.head().turns, 1, "only the first turn was acknowledged");
-}
-
-#[test]
 fn f6_a_session_whose_agent_died_at_the_first_prompt_is_not_expected_to_have_a_transcript() {
     let mut world = World::new();
     world.prompt("hello");
@@ -153,21 +138,4 @@ fn an_agent_that_dies_while_the_end_is_written_down_does_not_change_it() {
     world.expect_last("answer 2 turn t2 end_turn");
     assert!(!world.view().live);
     assert_eq!(world.view().state, ConversationState::Idle);
-}
-
-#[test]
-fn an_agent_that_dies_while_prompts_wait_goes_on_with_them() {
-    let mut world = World::running();
-    world.queue("third");
-    world.forget_log();
-    world.dies();
-    // The waiting prompt needs a session: it is opened without being asked for.
-    assert_eq!(
-        world.log()[2..],
-        [
-            "event turnEnded t2 failed agentDied",
-            "open text",
-            "answer 2 turn t2 failed"
-        ]
-    );
 }

@@ -1,15 +1,11 @@
 //! Sessions that turn out to be unknown only after the prompt was told as accepted, because nobody had refused it in time.
 
-use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::RollCause;
-use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use bridge_protocol::turn::{FailureKind, TurnResult};
 
-use super::outside::{agent_error, not_resumable};
-use super::words::error_name;
 use super::world::World;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::Deadline;
-use crate::conversation::error::ConversationError;
 
 /// A conversation whose second turn, `t2`, was told as accepted, and whose agent then did not know the session.
 fn refused_late() -> World {
@@ -27,44 +23,6 @@ fn turn(world: &World, reply: u32) -> &TurnResult {
         panic!("{:?}", world.answers[&reply]);
     };
     turn
-}
-
-#[test]
-fn one_refusal_after_the_other_is_climbed_past_however_late_each_is() {
-    let mut world = refused_late();
-    world.copies("s2", RollCause::Forgotten);
-    world.elapses(Deadline::Accept);
-    world.forget_log();
-    world.does_not_know_the_session();
-    world.expect(&[]);
-}
-
-#[test]
-fn a_climb_that_finds_nothing_is_the_end_of_the_turn() {
-    for (error, kind, state) in [
-        (not_resumable(), FailureKind::Unknown, ConversationState::Failed),
-        (agent_error(), FailureKind::Unknown, ConversationState::Idle),
-        (
-            ConversationError::AgentUnavailable("no such program".to_owned()),
-            FailureKind::AgentDied,
-            ConversationState::Failed,
-        ),
-    ] {
-        let mut world = refused_late();
-        let case = error_name(&error);
-        world.climb_fails(error);
-        let turn = turn(&world, 2);
-        assert_eq!(turn.stop_reason, StopReason::Failed);
-        let failure = turn.failure.as_ref().unwrap();
-        assert_eq!(failure.kind, kind);
-        crate::words::check(
-            &format!("a climb that ends with {case}"),
-            "failure",
-            &failure.message,
-        );
-        assert_eq!(world.view().state, state, "{case}");
-        assert!(world.saw("event turnEnded t2"));
-    }
 }
 
 #[test]

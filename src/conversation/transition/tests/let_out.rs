@@ -129,42 +129,6 @@ fn the_same_call_does_not_start_what_was_cancelled_or_reset() {
     }
 }
 
-/// A person who asks for the same time again, or for everything, loses nothing of what was asked for before.
-#[test]
-fn the_same_time_once_more_keeps_the_text_and_takes_what_is_held_along() {
-    let mut world = waiting();
-    world.is_killed();
-    let later = "2026-11-20T23:59:00Z";
-    let at = || ContinueAt::Time(later.parse().unwrap());
-    world.continue_at(at(), Some("run the long tests"));
-    world.continue_at(at(), None);
-    world.passes_to(later);
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    world.reopens();
-    for _ in 0..3 {
-        world.ends("end_turn");
-    }
-    assert_eq!(sent(&mut world), ["run the long tests", "third", "fourth"]);
-}
-
-/// Those who hung up cannot be told that the daemon stops.
-#[test]
-fn a_stop_holds_what_nobody_waits_for_any_more() {
-    let mut world = waiting();
-    let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
-    let last = again - 1;
-    // The first caller of `third` is gone, another one asked the same; that of `fourth` is gone.
-    world.model.hold_for_those_gone(|reply| *reply != again);
-    world.stop();
-    assert_eq!(on_disk(&world), ["t4"]);
-    assert!(world.answers[&again].is_err());
-    assert!(!world.answers.contains_key(&last));
-    world.ends("cancelled");
-    world.is_killed();
-    assert_eq!(line(&world), ["t4+"]);
-}
-
 /// Its transcript is read while the daemon is told to stop: nothing goes out any more, and it stays to be gone on with.
 #[test]
 fn nothing_goes_out_at_a_stop_that_comes_before_what_the_transcript_says() {

@@ -127,25 +127,6 @@ fn a_place_is_left_with_the_turn_that_stands_for_it() {
     assert_eq!(on_disk(&world), ["t4"]);
 }
 
-/// What was asked for at a time goes on at that time, whatever becomes of the daemon until it has begun.
-#[test]
-fn that_the_line_is_to_go_on_outlives_the_daemon_until_it_has_begun() {
-    let mut world = held();
-    world.elapses(Deadline::Idle);
-    world.closes();
-    goes_on(&mut world);
-    assert!(world.job.is_some(), "the session is opened");
-    world.is_killed();
-    world.falls_due();
-    world.reopens();
-    assert_eq!(sent(&mut world), ["third"]);
-    world.is_killed();
-    assert_eq!(world.view().continuation, None);
-    assert_eq!(line(&world), ["t4+"]);
-    world.falls_due();
-    assert!(sent(&mut world).is_empty());
-}
-
 /// Its session was not to be had: nobody has heard of it, so it is held as it was, and tried again later.
 #[test]
 fn what_did_not_get_to_an_agent_keeps_its_place() {
@@ -180,25 +161,6 @@ fn the_same_call_while_another_turn_runs_waits_in_line_or_is_busy() {
     world.ends("end_turn");
     assert_eq!(sent(&mut world), ["third"]);
     assert!(world.answers[&again].is_ok());
-}
-
-/// The line goes on, and then its caller comes back: it waits for that turn, in its place.
-#[test]
-fn the_same_call_joins_what_is_gone_on_with() {
-    let mut world = waiting();
-    world.is_killed();
-    goes_on(&mut world);
-    world.ascertains(Arrival::Absent);
-    world.reopens();
-    world.ends("end_turn");
-    assert_eq!(line(&world), ["t4"]);
-    let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-    world.ends("end_turn");
-    let Ok(Answer::Turn(turn)) = &world.answers[&again] else {
-        panic!("no turn")
-    };
-    assert_eq!(turn.turn_id.as_str(), "t3");
-    assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
 }
 
 #[test]
@@ -254,27 +216,6 @@ fn a_continuation_that_is_called_off_holds_the_line() {
     world.reopens();
     assert!(sent(&mut world).is_empty());
     assert_eq!(world.view().state, ConversationState::Interrupted);
-}
-
-/// Who waited heard that it failed; what is held nobody heard of.
-#[test]
-fn a_stop_keeps_what_is_held_and_nothing_else() {
-    let mut world = waiting();
-    world.stop();
-    assert!(on_disk(&world).is_empty());
-
-    let mut world = held();
-    world.prompt("fifth");
-    world.says_something();
-    world.stop();
-    world.ends("cancelled");
-    assert_eq!(on_disk(&world), ["t3", "t4"]);
-
-    let mut world = held();
-    goes_on(&mut world);
-    world.stop();
-    world.ends("cancelled");
-    assert_eq!(on_disk(&world), ["t4"]);
 }
 
 /// What is held takes room in the line, or that would have no limit over many lives.

@@ -9,34 +9,6 @@ use super::world::World;
 use crate::conversation::effect::Arrival;
 
 #[test]
-fn only_the_links_of_the_folder_that_is_left_go_along() {
-    let mut world = World::live();
-    world.fork(true);
-    world.branches("s2");
-    let links = world.links();
-    world.move_to("/new", None);
-    world.moved(Ok(2));
-    world.move_to("/newer", None);
-    world.moved(Ok(2));
-    let now = world.links();
-    assert!(now.iter().all(|link| link.cwd == "/newer"), "{now:?}");
-    let origins = |links: &[bridge_protocol::link::Link]| -> Vec<_> {
-        let origin = links.iter();
-        origin
-            .map(|link| {
-                (
-                    link.upstream_id.clone(),
-                    link.relation,
-                    link.from_upstream_id.clone(),
-                    link.turns,
-                )
-            })
-            .collect()
-    };
-    assert_eq!(origins(&now), origins(&links));
-}
-
-#[test]
 fn what_goes_on_has_to_end_first_and_while_it_moves_all_else_waits() {
     let mut world = World::running();
     let reply = world.move_to("/new", None);

@@ -325,14 +325,6 @@ fn a_silent_roll_without_a_session_is_nothing() {
 }
 
 #[test]
-fn a_fork_hands_its_session_over() {
-    let mut world = World::hibernating();
-    world.takes_over(opened("s1", Via::Fresh, Fidelity::Full, None));
-    world.expect(&["event resumed s1 fresh full"]);
-    assert!(world.is_armed(Deadline::Idle));
-}
-
-#[test]
 fn a_session_that_is_handed_over_too_late_is_let_go() {
     let mut world = World::live();
     world.takes_over(opened("s9", Via::Fresh, Fidelity::Full, None));
@@ -350,42 +342,4 @@ fn a_session_that_is_handed_over_during_a_climb_does_not_end_the_climb() {
         world.reopens();
     }
     world.expect_among("send second");
-}
-
-#[test]
-fn the_mode_and_model_that_the_agent_reports_are_shown_and_changes_are_kept() {
-    let mut world = World::hibernating();
-    world.prompt("second");
-    let mut session = opened("s1", Via::Resume, Fidelity::Full, None);
-    session.modes = Some(json!({"currentModeId": "default", "availableModes": []}).into());
-    session.config_options =
-        Some(json!([{"id": "model", "category": "model", "currentValue": "opus"}]).into());
-    world.climbed(session);
-    let view = world.view();
-    assert_eq!(
-        (view.settings.mode.as_deref(), view.settings.model.as_deref()),
-        (Some("default"), Some("opus"))
-    );
-    // What the agent reports is not what somebody asked for: the next session is not told to use it.
-    assert_eq!(world.model.record.settings.mode, None);
-    world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
-    world.updates(&json!({
-        "sessionUpdate": "config_option_update",
-        "configOptions": [{"id": "model", "category": "model", "currentValue": "haiku"}]
-    }));
-    world.ends("end_turn");
-    let settings = &world.disk.record.as_ref().unwrap().settings;
-    assert_eq!(
-        (settings.mode.as_deref(), settings.model.as_deref()),
-        (Some("plan"), Some("haiku"))
-    );
-}
-
-#[test]
-fn a_title_that_the_agent_finds_is_taken_once_and_never_over_a_persons() {
-    let mut world = World::running();
-    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Found"}));
-    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Another"}));
-    assert_eq!(world.view().title, "Found");
-    assert_eq!(world.view().state, ConversationState::Prompting);
 }

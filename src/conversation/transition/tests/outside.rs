@@ -1,7 +1,7 @@
 //! What store and agent do, and what they find.
 
 use bridge_protocol::check::CheckAnswer;
-use bridge_protocol::conversation::{BranchedVia, MoveAnswer};
+use bridge_protocol::conversation::{BranchedVia, MoveAnswer, SessionInfo};
 use bridge_protocol::id::{AgentName, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, RollCause, Via};
 use bridge_protocol::raw::RawJson;
@@ -484,9 +484,7 @@ pub(super) fn opened(
         preamble: None,
         loaded: None,
         can_reopen: true,
-        modes: None,
-        config_options: None,
-        other: None,
+        info: SessionInfo::default(),
     }
 }
 

@@ -80,21 +80,6 @@ fn no_update_is_counted_to_a_turn_that_was_not_told_as_accepted() {
 }
 
 #[test]
-fn updates_before_the_prompt_is_sent_and_after_its_end_belong_to_no_turn() {
-    let mut world = World::live();
-    world.hold_writes = true;
-    world.prompt("second");
-    world.forget_log();
-    world.says_something();
-    world.expect(&["update agent_message_chunk of none"]);
-    world.write_ends();
-    world.ends("end_turn");
-    world.forget_log();
-    world.says_something();
-    world.expect(&["update agent_message_chunk of none"]);
-}
-
-#[test]
 fn a_retelling_waits_for_the_prompt_that_is_sent() {
     let mut world = World::hibernating();
     world.prompt("second");

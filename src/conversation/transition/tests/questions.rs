@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::outside::agent_error;
 use super::world::World;
-use crate::agent::policy::InterruptPolicy;
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Input};
 use crate::conversation::error::ConversationError;
@@ -17,13 +16,6 @@ pub(super) fn orphaned() -> World {
     world.dies();
     world.forget_log();
     world
-}
-
-fn resolved_by(world: &World, reply: u32) -> &str {
-    match &world.answers[&reply] {
-        Err(ConversationError::InterruptResolved { by }) => by,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]
@@ -43,28 +35,6 @@ fn a_question_is_on_disk_before_anyone_is_asked() {
 }
 
 #[test]
-fn what_the_configuration_answers_is_seen_by_all_and_asked_of_nobody() {
-    let mut world = World::running();
-    world.model.rules.interrupts = InterruptPolicy::Deny;
-    world.hold_writes = true;
-    world.asks("q1");
-    // The agent waits for the disk, so that nothing it says because of the answer is reported before the answer.
-    world.expect(&[]);
-    world.write_ends();
-    world.expect(&[
-        "event raised q1",
-        "event resolved q1 by policy",
-        "tell agent q1 no",
-    ]);
-    world.release_writes();
-    assert!(world.view().interrupts.is_empty());
-    let late = world.respond("q1", json!({"outcome": "selected", "optionId": "yes"}));
-    assert_eq!(resolved_by(&world, late), "policy");
-    world.ends("end_turn");
-    assert_eq!(world.view().state, ConversationState::Idle);
-}
-
-#[test]
 fn a_question_shows_that_the_prompt_was_accepted() {
     let mut world = World::live();
     world.prompt("second");
@@ -75,18 +45,6 @@ fn a_question_shows_that_the_prompt_was_accepted() {
         "event state awaiting",
         "event raised q1",
     ]);
-}
-
-#[test]
-fn a_late_answer_is_told_of_a_cancel_and_of_the_agents_own_word() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.asks("q2");
-    world.withdraws("q1");
-    world.cancel();
-    let (first, second) = (world.allow("q1"), world.allow("q2"));
-    assert_eq!(resolved_by(&world, first), "agent");
-    assert_eq!(resolved_by(&world, second), "cancel");
 }
 
 #[test]
@@ -318,24 +276,6 @@ fn an_orphan_that_is_denied_leaves_what_was_cut_short_later() {
     world.deny("q1");
     assert!(world.view().cut_short);
     assert_eq!(world.view().state, ConversationState::Interrupted);
-}
-
-#[test]
-fn an_orphan_is_allowed_only_when_nothing_runs_and_denied_at_any_time() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.asks("q2");
-    world.dies();
-    world.prompt("third");
-    let busy = world.allow("q1");
-    assert!(matches!(world.answers[&busy], Err(ConversationError::Busy(_))));
-    let denied = world.deny("q2");
-    assert_eq!(world.answers[&denied], Ok(Answer::Responded(None)));
-    assert_eq!(
-        world.view().state,
-        ConversationState::Prompting,
-        "an orphan holds no turn up"
-    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The repair of the head: when it begins, in which order, and what becomes of one that cannot be written down.
 
-use super::outside::{agent_error, branch};
+use super::outside::branch;
 use super::world::World;
 
 /// The repair begins when the session is closed, and would take the place of the branch that is being made.
@@ -20,58 +20,6 @@ fn no_branch_is_made_while_the_session_is_closed_for_a_repair() {
     world.branched(Ok(branch("s2")));
     world.closes();
     assert!(world.answers[&fork].is_ok());
-}
-
-#[test]
-fn what_goes_on_has_to_end_first() {
-    let mut world = World::running();
-    let reply = world.repair(None);
-    world.expect(&[&format!("answer {reply} error busy")]);
-    let mut world = World::live();
-    world.asks("q1");
-    world.forget_log();
-    let reply = world.repair(None);
-    world.expect(&[&format!("answer {reply} error busy")]);
-    let mut world = World::live();
-    world.repair(None);
-    for at_files in [false, true] {
-        if at_files {
-            world.closes();
-        }
-        world.forget_log();
-        let reply = world.repair(None);
-        world.expect(&[&format!("answer {reply} error busy")]);
-    }
-    // A prompt waits, and goes to the copy.
-    world.prompt("now");
-    world.forget_log();
-    world.repaired(Ok(Some("s2")));
-    assert_eq!(world.view().head, Some("s2".into()));
-    world.reopens();
-    world.expect_last("send now");
-}
-
-#[test]
-fn where_nothing_is_to_be_repaired_all_stays() {
-    for key in [None, Some("k")] {
-        let mut world = World::live();
-        world.repair(key);
-        world.closes();
-        let before = world.links();
-        world.forget_log();
-        world.repaired(Ok(None));
-        world.expect_among("answer 2 checked nothing");
-        assert_eq!(world.links(), before);
-        let reply = world.repair(key);
-        let is_kept = world.saw(&format!("answer {reply} kept"));
-        assert_eq!(is_kept, key.is_some());
-    }
-    let mut world = World::live();
-    world.repair(None);
-    world.closes();
-    world.forget_log();
-    world.repaired(Err(agent_error()));
-    world.expect(&["answer 2 error agentError"]);
 }
 
 #[test]

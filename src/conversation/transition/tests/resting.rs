@@ -109,24 +109,6 @@ fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
 }
 
 #[test]
-fn d15_a_question_that_is_open_at_the_stop_is_kept_for_the_next_life() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.forget_log();
-    world.stop();
-    world.expect(&[
-        "event state prompting",
-        "event turnEnded t2 failed daemonRestarted",
-        "event state interrupted",
-        "answer 2 turn t2 failed",
-    ]);
-    let interrupts = &world.on_disk().interrupts;
-    assert_eq!((interrupts.len(), interrupts[0].orphaned), (1, true));
-    world.deny("q1");
-    assert_eq!(world.on_disk().interrupts, []);
-}
-
-#[test]
 fn stop_lets_a_branch_and_settings_go() {
     let mut world = World::live();
     let branch = world.fork(false);

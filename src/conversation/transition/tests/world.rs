@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::agent::kinds::{self, AgentKind};
 use crate::agent::policy::InterruptPolicy;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Effects, Input, Ledger, Work};
+use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Input, Ledger, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules, view_of_record};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -280,9 +280,8 @@ impl World {
         }
     }
 
-    pub(super) fn carry_out(&mut self, effects: Effects<u32>) {
-        let (list, answers) = effects.into_parts();
-        for effect in list.into_iter().chain(answers) {
+    pub(super) fn carry_out(&mut self, effects: Vec<Effect<u32>>) {
+        for effect in effects {
             self.carry_out_one(effect);
         }
     }

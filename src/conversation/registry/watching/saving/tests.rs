@@ -6,6 +6,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::transcript::TranscriptError;
+use crate::transcript::shelf::Format;
+use std::path::Path;
 
 /// What was reported: to which conversation, how many prompts, and the prompts of the saved turns.
 type Report = (ConversationId, Option<u64>, Vec<String>);
@@ -32,9 +34,7 @@ impl Stage {
         Unsynced {
             file: Arc::clone(&self.file),
             device: 1,
-            path: path.into(),
-            root: "/".into(),
-            format: Format::Claude,
+            transcript: transcript(path),
         }
     }
 
@@ -75,8 +75,16 @@ fn growth(prompts: u64, saved: &[&str]) -> Growth {
     }
 }
 
+fn transcript(path: &str) -> Changed {
+    Changed {
+        path: path.into(),
+        root: "/".into(),
+        format: Format::Claude,
+    }
+}
+
 fn fails(it: &Unsynced) -> TranscriptError {
-    TranscriptError::io("sync", &it.path)(io::Error::other("a fault of the disk"))
+    TranscriptError::io("sync", &it.transcript.path)(io::Error::other("a fault of the disk"))
 }
 
 /// A sync that takes until `release` is dropped, for one path.
@@ -85,7 +93,7 @@ fn hangs(path: &'static str) -> (Stage, std::sync::mpsc::Sender<()>, mpsc::Unbou
     let (started, has_started) = mpsc::unbounded_channel();
     let is_released = Arc::new(Mutex::new(is_released));
     let stage = Stage::new(move |it| {
-        if it.path == Path::new(path) {
+        if it.transcript.path == Path::new(path) {
             started.send(()).unwrap();
             // Until the sender is dropped.
             assert!(is_released.lock().unwrap().recv().is_err());
@@ -187,7 +195,7 @@ async fn turns_that_could_not_be_written_are_never_reported_as_saved() {
 #[tokio::test]
 async fn a_panic_of_a_sync_or_of_a_report_stops_no_later_one() {
     let mut stage = Stage::new(|it| {
-        assert_ne!(it.path, Path::new("fault"), "a fault");
+        assert_ne!(it.transcript.path, Path::new("fault"), "a fault");
         Ok(())
     });
     let id = ConversationId::mint();
@@ -273,9 +281,7 @@ fn what_is_remembered_of_failures_is_bounded() {
             unsynced: Unsynced {
                 file: Arc::clone(&file),
                 device: 1,
-                path: "t".into(),
-                root: "/".into(),
-                format: Format::Claude,
+                transcript: transcript("t"),
             },
             checkpoints: vec![checkpoints[0].clone(); 2 * UNSAVED_CHECKPOINTS],
         });
