@@ -20,7 +20,7 @@ use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settl
 use crate::transcript::dialect::Dialect;
 use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::moving::holders;
-use crate::transcript::parts::is_lines;
+use crate::transcript::parts::{is_lines, open_text};
 use crate::transcript::relocate::{Relocation, relocate};
 
 /// Is called when a transcript is about to get its name, with the id of its session and how many bytes it has.
@@ -74,7 +74,7 @@ impl Archive {
         placing: Placing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let there = dialect.locate(&key.root, &key.upstream_id)?;
-        let is_whole = holds_all(dialect, &self.kept(key)?, &there)?;
+        let is_whole = holds_all(&self.kept(key)?, &there)?;
         let members = self.history(dialect, key, advice.relocation)?.into_iter().rev();
         let missing = members.filter(|member| member.there.is_none() && !(is_whole && member.key == *key));
         let mut restored = Vec::new();
@@ -125,8 +125,7 @@ impl Archive {
             let there = there.find(|path| !is_blank(path).unwrap_or(false));
             let (base, state) = match &there {
                 Some(path) => {
-                    let base = dialect
-                        .text(path)
+                    let base = open_text(path)
                         .and_then(|text| dialect.base(&mut BufReader::with_capacity(BUFFER_BYTES, text)));
                     let base = base.map_err(TranscriptError::io("read", path))?;
                     (base, path.to_string_lossy().into_owned())
@@ -201,7 +200,7 @@ fn inside<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError>
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if one is there that does not.
-fn holds_all(dialect: &dyn Dialect, folder: &Folder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
+fn holds_all(folder: &Folder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
     if there.is_empty() {
         return Ok(false);
     }
@@ -218,7 +217,7 @@ fn holds_all(dialect: &dyn Dialect, folder: &Folder<'_>, there: &[PathBuf]) -> R
         if is_blank(path).map_err(failed)? {
             continue;
         }
-        let text = dialect.text(path).map_err(failed)?;
+        let text = open_text(path).map_err(failed)?;
         let text = BufReader::with_capacity(BUFFER_BYTES, text);
         if begins_with_lines_of(folder.text(copy, bytes)?, text).map_err(failed)? {
             return Ok(true);

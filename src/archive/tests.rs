@@ -76,10 +76,6 @@ impl Place {
         rewritten(&self.archive.pack(&self.key(id), claude(), path, turns))
     }
 
-    fn pack_links(&self, id: &str, turns: Option<u64>) {
-        self.archive.pack_links(&self.key(id), turns).unwrap();
-    }
-
     fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
         self.restore_in(id, Some(CWD), &Relocation::default())
     }
@@ -122,12 +118,6 @@ impl Place {
         if let Err(error) = fs::remove_dir_all(self.root.join("projects")) {
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         }
-    }
-
-    fn restore_codex(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-        let key = self.key(id);
-        self.archive
-            .restore(codex(), &key, None, ADVICE, &mut |_, _| Ok(()))
     }
 
     /// Restores a session to where it was, without its last turns. `placing` is called before the transcript is there.
@@ -254,47 +244,6 @@ fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
 }
 
 #[test]
-fn what_links_hold_is_packed_when_the_agents_file_is_gone() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 10));
-    place.link("s", &path);
-    let has_links = || place.archive.sessions().unwrap()[0].has_links;
-    assert!(has_links());
-    place.lose();
-    place.pack_links("s", Some(0));
-    assert_eq!(place.names("s"), ["2.zst"]);
-    assert!(!has_links());
-    place.restore("s").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
-    // Of what was never kept there is nothing to pack, and no folder.
-    place.pack_links("other", Some(0));
-    assert!(!place.folder("other").exists());
-}
-
-#[test]
-fn a_source_that_shrank_or_begins_otherwise_leaves_the_older_copy_beside_the_new_one() {
-    let changed = lines(0, 20).replacen("\"n\":0", "\"n\":7", 1);
-    for text in [lines(0, 5), changed.clone(), changed + &lines(20, 30)] {
-        let place = Place::new();
-        let path = place.put("s.jsonl", &lines(0, 20));
-        place.pack("s", &path);
-        fs::write(&path, &text).unwrap();
-        assert!(place.pack("s", &path));
-        assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
-        // It goes on from the newest.
-        append(&path, &lines(50, 60));
-        assert!(!place.pack("s", &path));
-        assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
-        place.lose();
-        place.restore("s").unwrap();
-        let longest = [lines(0, 20), format!("{text}{}", lines(50, 60))]
-            .into_iter()
-            .max_by_key(String::len);
-        assert_eq!(Some(fs::read_to_string(&path).unwrap()), longest);
-    }
-}
-
-#[test]
 fn a_file_in_the_place_of_another_takes_nothing_from_what_that_held() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 20));
@@ -308,54 +257,6 @@ fn a_file_in_the_place_of_another_takes_nothing_from_what_that_held() {
     place.lose();
     place.restore("s").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
-}
-
-#[test]
-fn nothing_is_restored_over_what_is_there() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 20));
-    let side = place.put("s/subagents/agent-1.jsonl", &lines(0, 3));
-    place.pack("s", &path);
-    assert_eq!(place.restore("s").unwrap(), [] as [PathBuf; 0]);
-    append(&path, &lines(20, 21));
-    assert_eq!(
-        place.restore("s").unwrap(),
-        [] as [PathBuf; 0],
-        "it holds all that is kept"
-    );
-
-    for text in [lines(0, 19), lines(1, 21), "\0\0\n".to_owned()] {
-        fs::write(&path, &text).unwrap();
-        let refused = place.restore("s").unwrap_err();
-        assert!(
-            matches!(refused, TranscriptError::AlreadyExists { .. }),
-            "{refused}"
-        );
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
-    }
-    // A file that holds nothing makes way, and stays under another name.
-    for (number, text) in ["", "\0\0\0"].iter().enumerate() {
-        fs::write(&path, text).unwrap();
-        assert_eq!(place.restore("s").unwrap(), std::slice::from_ref(&path));
-        assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
-        let aside = path.with_extension(format!("jsonl.set-aside-{}", number + 1));
-        assert_eq!(fs::read_to_string(aside).unwrap(), *text);
-    }
-    // Wherever the agent would find it.
-    fs::remove_file(&path).unwrap();
-    let elsewhere = place.root.join("projects/-elsewhere/s.jsonl");
-    fs::create_dir_all(elsewhere.parent().unwrap()).unwrap();
-    fs::write(&elsewhere, lines(5, 6)).unwrap();
-    assert!(place.restore("s").is_err());
-    fs::remove_file(&elsewhere).unwrap();
-    // What lies beside it stays as it is.
-    fs::write(&side, "another").unwrap();
-    assert_eq!(place.restore("s").unwrap(), [path]);
-    assert_eq!(fs::read_to_string(&side).unwrap(), "another");
-    assert!(matches!(
-        place.restore("other"),
-        Err(TranscriptError::NotFound { .. })
-    ));
 }
 
 /// Each state in which a kill can leave the files is one from which everything goes on.
@@ -418,23 +319,6 @@ fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
 }
 
 #[test]
-fn a_damaged_copy_does_not_hide_one_that_is_whole() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 500));
-    place.pack("s", &path);
-    place.put("s.jsonl", &lines(1, 400));
-    place.pack("s", &path);
-    assert_eq!(place.names("s"), ["1.zst", "2.zst"]);
-    let longer = place.folder("s").join("1.zst");
-    let mut broken = fs::read(&longer).unwrap();
-    broken[..8].fill(0);
-    fs::write(&longer, broken).unwrap();
-    place.lose();
-    place.restore("s").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(1, 400));
-}
-
-#[test]
 fn nobody_else_can_look_into_it() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 5));
@@ -450,52 +334,6 @@ fn nobody_else_can_look_into_it() {
     place.restore("s").unwrap();
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
-}
-
-#[test]
-fn the_oldest_go_first_when_there_is_too_much_and_the_old_by_their_age() {
-    let place = Place::new();
-    for (id, seconds) in [("a", 1_000), ("b", 3_000), ("c", 2_000)] {
-        let path = place.put(&format!("{id}.jsonl"), &lines(0, 100));
-        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-        fs::File::options()
-            .append(true)
-            .open(&path)
-            .unwrap()
-            .set_modified(at)
-            .unwrap();
-        match id {
-            "c" => place.link(id, &path),
-            _ => place.pack(id, &path),
-        };
-    }
-    let held = || ["a", "b", "c"].map(|id| !place.files(id).is_empty());
-    let total = place.archive.total().unwrap();
-    let one = total.bytes / 2;
-    assert_eq!((total.sessions, total.files), (3, 3));
-    assert_eq!(
-        place.archive.prune(None, Some(total.bytes)).unwrap(),
-        Total::default()
-    );
-    assert_eq!(
-        place.archive.prune(Some(1_000_000), None).unwrap(),
-        Total::default()
-    );
-    // What costs nothing makes no room.
-    let pruned = place.archive.prune(None, Some(one)).unwrap();
-    assert_eq!(
-        pruned,
-        Total {
-            sessions: 1,
-            files: 1,
-            bytes: one
-        }
-    );
-    assert_eq!(held(), [false, true, true]);
-    place.archive.prune(Some(2_500_000), None).unwrap();
-    assert_eq!(held(), [false, true, false]);
-    place.archive.prune(None, Some(0)).unwrap();
-    assert_eq!(place.archive.total().unwrap(), Total::default());
 }
 
 #[test]
@@ -521,20 +359,6 @@ fn what_something_newer_goes_on_from_is_as_old_as_that() {
     place.archive.prune(Some(2 * day), None).unwrap();
     assert_eq!(place.names("old"), [] as [String; 0]);
     assert_eq!(place.names("continued"), ["1.zst"]);
-}
-
-#[test]
-fn a_transcript_that_is_a_link_is_kept_under_its_own_name() {
-    let place = Place::new();
-    let other = place.put("other.jsonl", &lines(0, 5));
-    place.put("other/tool-results/t.txt", "of the other");
-    let path = other.with_file_name("s.jsonl");
-    std::os::unix::fs::symlink("other.jsonl", &path).unwrap();
-    place.link("s", &path);
-    place.pack("s", &path);
-    place.lose();
-    assert_eq!(place.restore("s").unwrap(), std::slice::from_ref(&path));
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 5));
 }
 
 #[test]
@@ -572,79 +396,4 @@ fn rollout(place: &Place, id: &str, base: Option<&str>) -> PathBuf {
     path
 }
 
-#[test]
-fn a_rollout_comes_back_with_those_that_it_continues() {
-    let place = Place::new();
-    let parent = rollout(&place, PARENT, None);
-    let child = rollout(&place, CHILD, Some(PARENT));
-    let texts = [&parent, &child].map(|path| fs::read_to_string(path).unwrap());
-    for (id, path) in [(PARENT, &parent), (CHILD, &child)] {
-        rewritten(&place.archive.link(&place.key(id), codex(), path, None));
-        pack_rollout(&place, id, path);
-    }
-    let disk = Disk::of(place._held.path());
-    let restore = || place.restore_codex(CHILD).unwrap();
-    assert_eq!(restore(), [] as [PathBuf; 0]);
-    fs::remove_dir_all(place.root.join("sessions")).unwrap();
-    assert_eq!(restore(), [parent.clone(), child.clone()]);
-    assert_eq!(disk.check_lasts("what was put back"), 2);
-    assert_eq!(
-        [&parent, &child].map(|path| fs::read_to_string(path).unwrap()),
-        texts
-    );
-    fs::remove_file(&parent).unwrap();
-    // Of the one that is asked for nothing is missing; those behind are put back with it.
-    assert_eq!(restore(), [parent]);
-    fs::write(&child, "another\n").unwrap();
-    assert!(place.restore_codex(CHILD).is_err());
-}
-
 // Against D14.
-#[test]
-fn a_rollout_that_codex_has_compressed_is_what_it_was() {
-    let place = Place::new();
-    let path = rollout(&place, PARENT, None);
-    let text = fs::read_to_string(&path).unwrap();
-    pack_rollout(&place, PARENT, &path);
-    let packed = path.with_extension("jsonl.zst");
-    fs::write(&packed, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
-    fs::remove_file(&path).unwrap();
-    rewritten(&place.archive.link(&place.key(PARENT), codex(), &packed, None));
-    let is_rewritten = pack_rollout(&place, PARENT, &packed);
-    assert_eq!(
-        (is_rewritten, place.names(PARENT)),
-        (false, vec!["1.zst".to_owned()])
-    );
-    assert_eq!(place.restore_codex(PARENT).unwrap(), [] as [PathBuf; 0]);
-    fs::remove_file(&packed).unwrap();
-    assert_eq!(place.restore_codex(PARENT).unwrap(), std::slice::from_ref(&path));
-    assert_eq!(fs::read_to_string(&path).unwrap(), text);
-}
-
-/// A file does not show it: turns that were cancelled stand in it too.
-#[test]
-fn a_copy_says_how_many_turns_are_later_and_a_link_has_them_all() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", "{}\n");
-    let behind = |id, acknowledged| place.archive.turns_behind(&place.key(id), acknowledged).unwrap();
-    let known = |turns| Some(MissingTurns::Known(turns));
-    assert_eq!(behind("s", 3), None, "nothing is kept");
-    place.link("s", &path);
-    assert_eq!(behind("s", 3), known(0));
-    place.pack_with("s", &path, Some(2));
-    assert_eq!([2, 3, 5].map(|turns| behind("s", turns)), [0, 1, 3].map(known));
-    // What is linked again is shared with the agent, and has all that was written until the agent deletes it.
-    fs::write(&path, "{}\n{}\n").unwrap();
-    place.link("s", &path);
-    assert_eq!(behind("s", 5), known(0));
-    fs::remove_file(&path).unwrap();
-    place.pack_links("s", Some(4));
-    assert_eq!(behind("s", 5), known(1));
-    // A copy of which nobody said how many turns it has says nothing of them.
-    let path = place.put("t.jsonl", "{}\n");
-    place.pack_with("t", &path, None);
-    assert_eq!(
-        (behind("t", 9), behind("t", 0)),
-        (Some(MissingTurns::Unknown), known(0))
-    );
-}

@@ -121,112 +121,6 @@ fn an_ephemeral_store_says_so() {
 }
 
 #[test]
-fn names_resolve_to_conversations() {
-    on_both(|store| {
-        let near = |last: u8| {
-            let mut bytes = [0xAB; 16];
-            bytes[3] = last;
-            ConversationId::from_bytes(bytes)
-        };
-        for (conversation, upstream_id) in [
-            (near(0x10), "ses_1"),
-            (near(0x11), "ses_2"),
-            (near(0x20), "abababcc"),
-            (near(0xCC), "shared"),
-            (near(0xDD), "shared"),
-            (near(0xEE), "abababdd-abab-abab-abab-abababababab"),
-        ] {
-            let mut record = ConversationRecord {
-                id: conversation,
-                ..record(1, 1)
-            };
-            wait(store.commit(opened(&mut record, upstream_id, 2))).unwrap();
-        }
-        let resolve = |name: &str| match store.resolve(&name.into()) {
-            Ok(resolved) => format!("{} by {:?}", &resolved.id.to_string()[..8], resolved.by),
-            Err(Lookup::Ambiguous { candidates, by }) => format!("ambiguous {} by {by:?}", candidates.len()),
-            Err(Lookup::NotFound) => "not found".to_owned(),
-            Err(error) => panic!("{error}"),
-        };
-        let cases = [
-            ("abababdd-abab-abab-abab-abababababab", "abababdd by Id"),
-            ("ABABABDDABABABABABABABABABABABAB", "abababdd by Id"),
-            ("ababab1", "ambiguous 2 by Prefix"),
-            ("ababab10", "abababd10"),
-            ("abababd", "ambiguous 2 by Prefix"),
-            ("abababcc", "ambiguous 2 by Prefix"),
-            ("ababab", "ambiguous 6 by Prefix"),
-            ("ababa", "not found"),
-            ("ses_1", "ababab10 by UpstreamId"),
-            ("ses_", "not found"),
-            ("shared", "ambiguous 2 by UpstreamId"),
-            ("", "not found"),
-            ("00000000-0000-0000-0000-000000000000", "not found"),
-        ];
-        for (name, expected) in cases {
-            let expected = if expected == "abababd10" {
-                "ababab10 by Prefix"
-            } else {
-                expected
-            };
-            assert_eq!(resolve(name), expected, "{name:?}");
-        }
-    });
-}
-
-#[test]
-fn every_past_upstream_id_resolves() {
-    on_both(|store| {
-        let mut record = record(1, 1);
-        for step in 0..50 {
-            wait(store.commit(opened(&mut record, &format!("up {step}"), step))).unwrap();
-        }
-        for step in 0..50 {
-            assert_eq!(
-                store.resolve(&format!("up {step}").as_str().into()).unwrap().id,
-                id(1)
-            );
-        }
-        let lineage = store.lineage_all(id(1)).unwrap();
-        assert_eq!(
-            lineage.iter().map(|entry| entry.seq).collect::<Vec<_>>(),
-            (1..=50).collect::<Vec<_>>()
-        );
-        assert_eq!(
-            lineage.iter().filter(|entry| entry.in_chain).count(),
-            crate::chain::CHAIN_LIMIT
-        );
-        let part = store.lineage(id(1), 48, 10).unwrap();
-        assert_eq!(part.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [49, 50]);
-        assert_eq!(store.lineage(id(1), 10, 2).unwrap()[0].seq, 11);
-        assert!(store.lineage_all(id(2)).unwrap().is_empty());
-    });
-}
-
-#[test]
-fn an_unambiguous_prefix_of_an_upstream_id_resolves() {
-    on_both(|store| {
-        for (number, upstream_id) in [(1, "session-a1"), (2, "session-b"), (3, "session-a")] {
-            wait(store.commit(opened(&mut record(number, 1), upstream_id, 1))).unwrap();
-        }
-        let resolved = |name: &str| store.resolve(&name.into());
-        assert_eq!(resolved("session-b").unwrap().id, id(2));
-        assert_eq!(resolved("session-a").unwrap().id, id(3), "a whole id comes first");
-        assert_eq!(resolved("session-a1").unwrap().id, id(1));
-        wait(store.commit(opened(&mut record(2, 1), "second-session", 2))).unwrap();
-        assert_eq!(resolved("second").unwrap().id, id(2));
-        assert!(matches!(resolved("secon"), Err(Lookup::NotFound)), "5 characters");
-        match resolved("session-") {
-            Err(Lookup::Ambiguous { candidates, by }) => {
-                assert_eq!(candidates, [id(1), id(2), id(3)]);
-                assert_eq!(by, ResolvedBy::Prefix);
-            }
-            other => panic!("{other:?}"),
-        }
-    });
-}
-
-#[test]
 fn owners_are_separated_by_root() {
     on_both(|store| {
         for (number, root) in [
@@ -305,92 +199,6 @@ fn unfinished_conversations_are_indexed() {
     });
 }
 
-/// F34: no answer is kept forever.
-#[test]
-fn requests_are_kept_and_expire() {
-    const DAY: i64 = 24 * 60 * 60;
-    let put = |store: &Store, request: RequestRecord| {
-        let change = Change {
-            requests: vec![request],
-            ..Change::default()
-        };
-        wait(store.commit(change)).unwrap();
-    };
-    on_both(|store| {
-        let known = |conversation: Option<u8>, name: &str| {
-            store
-                .request(conversation.map(id), &RequestId::new(name))
-                .unwrap()
-                .is_some()
-        };
-        put(store, request(Some(1), "old", 0));
-        put(store, request(Some(2), "old", 0));
-        put(store, request(None, "old", 0));
-        put(store, request(Some(1), "six days later", 6 * DAY));
-        assert!(known(Some(1), "old"));
-        put(store, request(Some(1), "eight days later", 8 * DAY));
-        assert!(!known(Some(1), "old"));
-        assert!(known(Some(1), "six days later"));
-        assert!(
-            known(Some(2), "old") && known(None, "old"),
-            "others are not touched"
-        );
-
-        let mut answered = request(Some(2), "old", 0);
-        answered.result = Some(RawJson::from(serde_json::json!({"pad": "x".repeat(20_000)})));
-        put(store, answered.clone());
-        assert_eq!(
-            store.request(Some(id(2)), &answered.request_id).unwrap(),
-            Some(answered)
-        );
-    });
-    let store = Store::ephemeral().unwrap();
-    for number in 0..=REQUEST_MEMORY_COUNT {
-        put(
-            &store,
-            request(Some(1), &format!("r{number}"), i64::try_from(number).unwrap()),
-        );
-    }
-    assert!(
-        store
-            .request(Some(id(1)), &RequestId::new("r0"))
-            .unwrap()
-            .is_none()
-    );
-    assert!(
-        store
-            .request(Some(id(1)), &RequestId::new("r1"))
-            .unwrap()
-            .is_some()
-    );
-}
-
-#[test]
-fn processes_are_kept_until_they_are_removed() {
-    on_both(|store| {
-        let process = |mark: &str| ProcessRecord {
-            version: RECORD_VERSION,
-            mark: mark.to_owned(),
-            pid: 4_711,
-            start_time_ticks: Some(99),
-            boot_id: Some("boot".to_owned()),
-            agent: AgentName::new("claude"),
-            spawned_at: second(1),
-        };
-        let put = Change {
-            processes_put: vec![process("a"), process("b")],
-            ..Change::default()
-        };
-        wait(store.commit(put)).unwrap();
-        let removed = Change {
-            processes_removed: vec!["a".to_owned()],
-            ..Change::default()
-        };
-        wait(store.commit(removed)).unwrap();
-        assert_eq!(store.processes().unwrap(), [process("b")]);
-    });
-}
-
 #[test]
 fn a_newer_record_is_read_and_never_rewritten() {
     on_both(|store| {
@@ -439,15 +247,6 @@ fn a_change_over_a_limit_is_refused_alone() {
             ..Change::default()
         };
         assert!(matches!(wait(store.commit(nul)), Err(StoreError::NulInKey)));
-    });
-}
-
-#[test]
-fn an_empty_change_is_no_change() {
-    on_both(|store| {
-        wait(store.commit(change(record(1, 1)))).unwrap();
-        assert_eq!(wait(store.commit(Change::default())).unwrap(), Sequence(1));
-        assert_eq!(store.status().sequence, Sequence(1));
     });
 }
 
@@ -549,16 +348,4 @@ fn a_shutdown_carries_out_queued_changes() {
     drop(store);
     let (store, report) = Store::open(folder.path(), StoreOptions::default()).unwrap();
     assert_eq!((store.count(), report.replayed), (100, 0));
-}
-
-/// A future that a runtime may move between threads.
-#[test]
-fn stores_and_commits_can_be_sent() {
-    fn is_send<T: Send>(_: &T) {}
-    fn is_shared<T: Send + Sync + Clone + 'static>(_: &T) {}
-    let store = Store::ephemeral().unwrap();
-    is_shared(&store);
-    let commit = store.commit(Change::default());
-    is_send(&commit);
-    wait(commit).unwrap();
 }

@@ -5,10 +5,12 @@
 mod findings;
 mod strange;
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bridge_protocol::check::Finding;
 
+use super::scan::LinePosition;
 pub(super) use findings::Findings;
 pub(super) use strange::Strange;
 use strange::Stranges;
@@ -39,6 +41,35 @@ pub struct Report {
 pub(super) enum Item {
     Call { id: u64, tool: String },
     Result { id: u64 },
+}
+
+/// The calls of tools in a transcript and their results.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Where each call stands and its tool, by a hash of its id; none once the result was seen.
+    calls: HashMap<u64, Option<(LinePosition, String)>>,
+    /// Where results stand whose calls were not seen before.
+    unasked: Vec<LinePosition>,
+}
+
+impl Calls {
+    /// Takes the next call or result.
+    pub(super) fn take(&mut self, place: LinePosition, item: Item) {
+        match item {
+            Item::Call { id, tool } => drop(self.calls.insert(id, Some((place, tool)))),
+            Item::Result { id } => match self.calls.get_mut(&id) {
+                Some(call) => *call = None,
+                None => self.unasked.push(place),
+            },
+        }
+    }
+
+    /// The calls without a result, with their tools, and the results without a call before them, in the order of the lines.
+    pub(super) fn unmatched(self) -> (Vec<(LinePosition, String)>, Vec<LinePosition>) {
+        let mut calls: Vec<_> = self.calls.into_values().flatten().collect();
+        calls.sort_by_key(|(place, _)| place.number);
+        (calls, self.unasked)
+    }
 }
 
 pub(super) fn quoted(text: &str) -> String {

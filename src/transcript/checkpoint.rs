@@ -200,24 +200,6 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_id_is_readable_and_stable() {
-        let checkpoint = CheckpointRef {
-            agent: "claude".into(),
-            upstream_id: "7b0f7a0e-0000-4000-8000-000000000001".into(),
-            record_uuid: "a_b".into(),
-        };
-        assert_eq!(
-            checkpoint.to_string(),
-            "cp.claude.7b0f7a0e-0000-4000-8000-000000000001.a_5fb"
-        );
-        let message = MessageRef {
-            upstream_id: "ses_1".into(),
-            record_uuid: "r".into(),
-        };
-        assert_eq!(message.to_string(), "msg.ses_5f1.r");
-    }
-
-    #[test]
     fn anything_else_is_refused() {
         for text in [
             "",
@@ -239,17 +221,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn every_checkpoint_survives_its_text(agent in ".+", upstream_id in ".+", record_uuid in ".+") {
-            let checkpoint = CheckpointRef { agent, upstream_id, record_uuid };
-            let text = checkpoint.to_string();
-            prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
-            prop_assert_eq!(text.parse::<CheckpointRef>(), Ok(checkpoint.clone()));
-            let place: PlaceRef = text.parse().unwrap();
-            prop_assert_eq!(place.to_string(), text);
-            prop_assert_eq!(place, PlaceRef::Checkpoint(checkpoint));
-        }
-
         #[test]
         fn every_message_survives_its_text(upstream_id in "(?s).+", record_uuid in "(?s).+") {
             let message = MessageRef { upstream_id, record_uuid };

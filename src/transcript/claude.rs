@@ -11,7 +11,7 @@
 //! | the answers to [`Dialect`](super::dialect::Dialect) | `dialect`; which of several copies counts: `copies` |
 //! | one record, decoded | `record` |
 //! | one pass over the bytes to the place of each record | `facts`, `index` |
-//! | the branch, its messages and turns, to which checkpoints refer | `entries`, `walk`, `book`, `message` |
+//! | the branch, its messages and turns, to which checkpoints refer | `entries`, `walk`, `book` |
 //! | a checkpoint, from the messages of one turn | `Digest` in `conversation/history/telling.rs`; its id: `CheckpointRef` in `checkpoint` |
 //! | what a list shows, where a session came from | `summary`, `origin` |
 //! | what becomes of each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
@@ -32,7 +32,6 @@ mod entries;
 mod facts;
 mod filling;
 mod index;
-mod message;
 mod origin;
 pub mod reading;
 pub mod record;

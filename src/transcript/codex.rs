@@ -9,7 +9,6 @@ pub mod check;
 mod dialect;
 mod ending;
 mod facts;
-mod history_end;
 mod item;
 mod line;
 pub mod rename;
@@ -19,10 +18,11 @@ pub mod unpacked;
 pub(in crate::transcript) use dialect::Codex;
 pub use ending::{LastTurn, last_turn};
 use facts::{LineFacts, LineRole, MEMBERS};
-pub use line::{HistoryBase, Meta};
+pub use line::{HistoryBase, HistoryEnd, Meta};
 use line::{LineKind, RolloutLine};
 
 use std::io::{self, BufRead};
+use std::path::Path;
 
 use memchr::memmem;
 
@@ -103,49 +103,27 @@ pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
     Ok(None)
 }
 
-/// A piece of a turn, as the agent names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompletedItem {
-    /// The turn.
-    pub turn: String,
-    /// The line's own number, where it has one.
-    pub ordinal: Option<u64>,
-    /// The item's own id.
-    pub id: String,
-    /// What it is: `UserMessage`, `AgentMessage`, `ContextCompaction` and others.
-    pub kind: String,
-}
-
-/// The item that a line says was completed; none when it says something else.
-#[must_use]
-pub fn item_completed(line: &[u8]) -> Option<CompletedItem> {
-    let text = line_text(line);
-    let record = Fields::parse(&text)?;
-    let payload = record.object("payload")?;
-    let is_it = payload.text("type").as_deref() == Some("item_completed");
-    is_it.then_some(())?;
-    let item = payload.object("item")?;
-    Some(CompletedItem {
-        turn: payload.text("turn_id")?,
-        ordinal: record
-            .raw("ordinal")
-            .and_then(|ordinal| ordinal.get().parse().ok()),
-        id: item.text("id")?,
-        kind: item.text("type").unwrap_or_default(),
-    })
+/// Whether a rollout is compressed, by its name.
+pub(in crate::transcript) fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "zst")
 }
 
 /// The list entry of a rollout.
 #[must_use]
 pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();
+    let mut is_known = false;
     for line in ends.from_start() {
         let text = line_text(line);
         let Some(record) = Fields::parse(&text) else {
             continue;
         };
         let Some(payload) = record.object("payload") else {
-            without_envelope(&text, &mut summary);
+            // The first versions wrote items without an envelope.
+            let line = RolloutLine::of(record);
+            if line.kind == LineKind::Item {
+                summary.title = prompt_of_item(&line.payload);
+            }
             if summary.title.is_some() {
                 break;
             }
@@ -153,8 +131,8 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
         };
         match record.text("type").as_deref() {
             // Older versions put the metadata of the session that was forked behind the fork's own.
-            Some("session_meta") if summary.upstream_id.is_none() => {
-                summary.upstream_id = payload.text("id");
+            Some("session_meta") if !is_known => {
+                is_known = payload.str("id").is_some();
                 summary.cwd = payload.text("cwd");
                 let base = || payload.object("history_base")?.text("thread_id");
                 summary.forked_from = payload.text("forked_from_id").or_else(base);
@@ -193,20 +171,6 @@ fn name_of(record: &Fields<'_>) -> Option<String> {
     let event = record.object("payload")?;
     let is_name = record.text("type")? == "event_msg" && event.text("type")?.as_bytes() == NAMED;
     is_name.then(|| event.text("thread_name")).flatten()
-}
-
-/// Takes a line as the first versions wrote it.
-fn without_envelope(text: &str, summary: &mut TranscriptSummary) {
-    let Some(record) = RolloutLine::parse(text) else {
-        return;
-    };
-    match record.kind {
-        LineKind::Meta if summary.upstream_id.is_none() => {
-            summary.upstream_id = record.meta().upstream_id;
-        }
-        LineKind::Item => summary.title = prompt_of_item(&record.payload),
-        _ => {}
-    }
 }
 
 /// The prompt that an item in the model's history is.
@@ -258,7 +222,6 @@ mod listing_tests {
     #[test]
     fn a_rollout_tells_its_session_its_first_prompt_and_its_last_moment() {
         let expected = TranscriptSummary {
-            upstream_id: Some(ID.to_owned()),
             title: Some("hello there".to_owned()),
             last_prompt: None,
             cwd: Some("/home/u/project".to_owned()),
@@ -339,10 +302,7 @@ mod listing_tests {
             1,
         );
         let summary = whole(&[&fork, META, PROMPT]);
-        assert_eq!(
-            (summary.upstream_id.as_deref(), summary.forked_from.as_deref()),
-            (Some("01a1fc16-01ee-76c3-a43d-78487b788798"), Some(ID))
-        );
+        assert_eq!(summary.forked_from.as_deref(), Some(ID));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Debug;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind, Repairs};
@@ -25,7 +25,6 @@ use super::parts::{Part, Parts, only_part};
 use super::qwen::Qwen;
 use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary};
-use crate::files::open_file;
 
 /// The transcripts of one agent: where they are, and what was read of them.
 #[derive(Debug, Clone, Copy)]
@@ -363,14 +362,6 @@ pub trait Dialect: Debug + Sync {
     /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
     /// in. `folder` is a path below the root, and `name` one below the folder of the transcript.
     fn place(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf;
-
-    /// The text of a transcript, decompressed.
-    ///
-    /// # Errors
-    /// The system's error.
-    fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
-        Ok(Box::new(open_file(path)?))
-    }
 
     /// The session that the transcript with this text continues by reference.
     ///

@@ -61,7 +61,8 @@ impl Identity {
     }
 
     /// When the file was last written.
-    pub(super) fn modified_at(&self) -> Timestamp {
+    #[must_use]
+    pub fn modified_at(&self) -> Timestamp {
         let (seconds, nanoseconds) = self.modified;
         let at = Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0));
         at.unwrap_or(Timestamp::UNIX_EPOCH)

@@ -54,7 +54,8 @@ pub(super) trait IndexedBranch: Sized + Debug {
     /// The branch that ends with the record `until`, or the live one. `None` if there is no such record.
     fn of(index: &Arc<Self::Index>, until: Option<&str>) -> Option<Self>;
 
-    fn turns(&self) -> usize;
+    /// The message with which each turn begins.
+    fn turn_starts(&self) -> &[u32];
 
     /// About how much memory the branch takes beside the index, in bytes.
     fn memory_bytes(&self) -> usize;
@@ -112,7 +113,7 @@ impl<B: IndexedBranch> Indexes<B> {
         let indexed = slot.try_lock().ok()?;
         let indexed = indexed.as_ref().filter(|indexed| indexed.read.is(now))?;
         let (_, branch) = indexed.branches.iter().find(|(until, _)| until.is_none())?;
-        Some(branch.turns() as u64)
+        Some(branch.turn_starts().len() as u64)
     }
 }
 

@@ -29,7 +29,7 @@ const CLAUDE_BYTES: usize = 64 * 1024 * 1024;
 /// with more is read each time, so that the daemon's memory stays bounded.
 const NEWEST_BYTES: usize = 256 * 1024 * 1024;
 
-/// The same limit for Qwen Code: a record takes about a hundred bytes, so this is some hundred thousand turns.
+/// The same limit for Qwen Code: a record takes less than two hundred bytes, so this is some fifty thousand turns.
 const QWEN_BYTES: usize = 32 * 1024 * 1024;
 
 /// From this length on a transcript is read in two halves at once. Below it a second thread gains little.

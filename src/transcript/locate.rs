@@ -112,7 +112,7 @@ pub fn own_folder(root: &Path, cwd: &Path) -> PathBuf {
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it is there and cannot be read.
-pub fn project_folders(root: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
+fn project_folders(root: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
     let projects = root.join("projects");
     let entries = match fs::read_dir(&projects) {
         Ok(entries) => entries,
@@ -173,27 +173,6 @@ pub(super) mod tests {
         let digits = hash.strip_prefix('-').expect("a dash before the hash");
         assert_eq!(i64::from_str_radix(digits, 36), Ok(expected.abs()));
         assert_ne!(project_folder(Path::new(&format!("{long}b"))), folder);
-    }
-
-    #[test]
-    fn base36_of_the_extremes() {
-        assert_eq!(
-            (base36(0), base36(35), base36(36)),
-            ("0".into(), "z".into(), "10".into())
-        );
-        assert_eq!(base36(i32::MIN.unsigned_abs()), "zik0zk");
-    }
-
-    #[test]
-    fn ids_that_are_no_file_names_are_refused() {
-        for id in ["", ".", "..", "a/b", "/", "../x", "a\0b", &"x".repeat(255)] {
-            assert!(
-                matches!(file_name(id), Err(TranscriptError::InvalidId { .. })),
-                "{id:?}"
-            );
-            assert!(locate(Path::new("/nowhere"), id, None).is_err(), "{id:?}");
-        }
-        assert_eq!(file_name("ses_1.2").ok().as_deref(), Some("ses_1.2.jsonl"));
     }
 
     #[test]

@@ -102,3 +102,19 @@ impl TranscriptMessage {
         }
     }
 }
+
+impl Part {
+    /// A record, or a part of it, whose form is not known. It has no kind of its own: what is a picture or a text in a list may be
+    /// another thing elsewhere.
+    pub(super) fn whole(json: &str) -> Self {
+        Self::Other {
+            kind: String::new(),
+            json: json.to_owned(),
+        }
+    }
+
+    /// Whether it is what a tool answered.
+    pub(super) fn is_result(&self) -> bool {
+        matches!(self, Self::ToolResult { .. })
+    }
+}

@@ -35,6 +35,7 @@ pub mod parts;
 pub mod preamble;
 pub mod qwen;
 pub(crate) mod reading;
+mod record_id;
 pub mod relocate;
 pub mod removing;
 pub mod rewrite;

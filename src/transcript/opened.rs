@@ -55,14 +55,29 @@ pub trait OpenTranscript: fmt::Debug + Send {
     /// [`TranscriptError::Io`].
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError>;
 
+    /// The message with which each turn begins.
+    fn turn_starts(&self) -> &[u32];
+
+    /// Where the record of a message begins in the file that was opened; none if it is in another one.
+    fn offset(&self, message: usize) -> Option<u64>;
+
     /// How many turns there are.
-    fn turns(&self) -> usize;
+    fn turns(&self) -> usize {
+        self.turn_starts().len()
+    }
 
     /// The messages of a turn; none if there is no such turn.
-    fn turn(&self, turn: usize) -> Range<usize>;
+    fn turn(&self, turn: usize) -> Range<usize> {
+        let start_of = |turn: usize| self.turn_starts().get(turn).map(|start| *start as usize);
+        let end = self.messages();
+        start_of(turn).unwrap_or(end)..start_of(turn + 1).unwrap_or(end)
+    }
 
     /// The turn that a message belongs to; none before the first.
-    fn turn_of(&self, message: usize) -> Option<usize>;
+    fn turn_of(&self, message: usize) -> Option<usize> {
+        let has_begun = |start: &u32| *start as usize <= message;
+        self.turn_starts().partition_point(has_begun).checked_sub(1)
+    }
 
     /// The name of a message's record; empty if there is no such message.
     fn record_id(&self, message: usize) -> String;
@@ -71,10 +86,14 @@ pub trait OpenTranscript: fmt::Debug + Send {
     fn find(&self, owner: &str, record_id: &str) -> Option<usize>;
 
     /// Where the first record of a turn begins in the file that was opened; none if it is in another one.
-    fn begin_offset(&self, turn: usize) -> Option<u64>;
+    fn begin_offset(&self, turn: usize) -> Option<u64> {
+        self.offset(self.turn(turn).start)
+    }
 
     /// Where the last record of a turn begins in the file that was opened; none if it is in another one.
-    fn end_offset(&self, turn: usize) -> Option<u64>;
+    fn end_offset(&self, turn: usize) -> Option<u64> {
+        self.offset(self.turn(turn).next_back()?)
+    }
 
     /// Reads a message; none if the file was changed meanwhile.
     ///

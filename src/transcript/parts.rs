@@ -9,6 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
+use super::codex::is_packed;
 use super::codex::unpacked::Unpacked;
 use super::fields::Fields;
 use super::meter::Metered;
@@ -62,11 +63,21 @@ impl Part {
     /// # Errors
     /// What the system answers.
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
-        let file = open_file(&self.path)?;
-        if self.packed {
-            return Ok(Box::new(Unpacked::forwards(file)?));
+        match self.packed {
+            true => Ok(Box::new(Unpacked::forwards(open_file(&self.path)?)?)),
+            false => Ok(Box::new(open_file(&self.path)?)),
         }
-        Ok(Box::new(file))
+    }
+}
+
+/// The text of a transcript, decompressed.
+///
+/// # Errors
+/// What the system answers.
+pub fn open_text(path: &Path) -> io::Result<Box<dyn Read>> {
+    match is_packed(path) {
+        true => Ok(Box::new(Unpacked::forwards(open_file(path)?)?)),
+        false => Ok(Box::new(open_file(path)?)),
     }
 }
 
@@ -99,7 +110,7 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
         path: rollout.to_owned(),
         name: plain_name(rollout),
         bytes: 0,
-        packed: rollout.to_string_lossy().ends_with(PACKED),
+        packed: is_packed(rollout),
         known_as: None,
     };
     part.bytes = if part.packed {
@@ -281,27 +292,6 @@ fn ended(path: &Path) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_whole_lines_count() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s.jsonl");
-        let long = format!("{{\"a\":\"{}\"}}\n", "x".repeat(200_000));
-        for (text, whole) in [
-            ("", 0),
-            ("{\"a\":1}\n", 8),
-            ("{\"a\":1}\n{\"b\":", 8),
-            ("{\"a\":1}\n{\"b\":2}", 15),
-            ("{\"a\":1}\n\0\0\0", 8),
-            ("garbage", 0),
-            (&long, long.len() as u64),
-            (&format!("{long}{}", &long[..150_000]), long.len() as u64),
-        ] {
-            fs::write(&path, text).unwrap();
-            assert_eq!(whole_lines(&path).unwrap(), whole, "{text:.40}");
-        }
-        assert!(whole_lines(&folder.path().join("none")).is_err());
-    }
 
     #[test]
     fn a_rollout_that_takes_much_memory_to_read_is_told_with_what_to_do() {

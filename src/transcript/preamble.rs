@@ -167,24 +167,6 @@ mod tests {
         }
     }
 
-    fn before(before: usize) -> Missing {
-        Missing { before, behind: 0 }
-    }
-
-    #[test]
-    fn what_is_missing_behind_is_told_apart_from_what_is_missing_before() {
-        let told = |behind| {
-            let missing = Missing { before: 1, behind };
-            preamble(&[turn("a", "b", true)], missing).expect("a text").text
-        };
-        assert!(
-            told(1)
-                .contains("One earlier exchange is missing. The last exchange, behind these, is missing too")
-        );
-        assert!(told(2).contains("The last 2 exchanges, behind these, are missing too"));
-        assert!(preamble(&[], Missing { before: 0, behind: 1 }).is_some());
-    }
-
     #[test]
     fn a_retelling_is_taken_off_the_prompt_that_it_came_with() {
         let first = preamble(&[turn("one", "two", true)], Missing::default())
@@ -196,14 +178,6 @@ mod tests {
         let nested = preamble(&[second], Missing::default()).expect("a text").text;
         assert_eq!(without_retelling(&format!("{nested}\nfive")), "five");
         assert_eq!(without_retelling("six"), "six");
-    }
-
-    #[test]
-    fn nothing_to_tell_is_no_preamble() {
-        assert_eq!(preamble(&[], Missing::default()), None);
-        let unreadable = preamble(&[], before(3)).expect("a text");
-        assert!(unreadable.text.contains("3 earlier exchanges are missing"));
-        assert!(is_preamble(&unreadable.text));
     }
 
     // Against F17.
@@ -237,17 +211,6 @@ mod tests {
         assert!(!text.contains("half of an ans"));
         assert!(text.contains("The answer was broken off, after: “broken”"));
         assert!(text.contains("“four”\n\nThe session ended before this was answered"));
-    }
-
-    #[test]
-    fn the_newest_turns_are_told_and_the_others_counted() {
-        let turns: Vec<_> = (0..25)
-            .map(|number| turn(&format!("p{number}."), "r", true))
-            .collect();
-        let told = preamble(&turns, before(2)).expect("a text");
-        assert_eq!((told.told_turns, told.missing), (TURN_LIMIT, before(7)));
-        assert!(!told.text.contains("p4.") && told.text.contains("“p5.”") && told.text.contains("p24."));
-        assert!(told.text.contains("7 earlier exchanges are missing"));
     }
 
     #[test]

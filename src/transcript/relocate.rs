@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
-use super::claude::check::PERSISTED_RESULT;
 use super::fields::{Fields, Json, lenient_text};
 use super::rewrite::{Change, EditableRecord, Edits, Rewriter, Verdict, token};
 
@@ -154,7 +153,9 @@ pub(super) fn result_name(path: &str) -> Option<&str> {
 }
 
 /// The path of the file into which a result was put, from the text that stands in its place.
-fn persisted_path(text: &str) -> Option<&str> {
+pub(super) fn persisted_path(text: &str) -> Option<&str> {
+    /// What Claude writes in place of a tool's result that it has put into a file, and what stands before that file's path.
+    const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
     let (beginning, before_path) = PERSISTED_RESULT;
     let text = text.trim_start().strip_prefix(beginning)?;
     Some(text.split_once(before_path)?.1.lines().next()?.trim())

@@ -96,25 +96,6 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_goes_with_all_that_is_in_it() {
-        let held = tempfile::tempdir().unwrap();
-        let project = held.path();
-        let elsewhere = put(&project.join("elsewhere"), "kept");
-        let other = put(&project.join("s2/tool-results/r.txt"), "kept");
-        put(&project.join("s1/subagents/deep/agent-1.jsonl"), "{}\n");
-        symlink(&elsewhere, project.join("s1/link")).unwrap();
-        let transcript = project.join("s1.jsonl");
-        assert_eq!(remove(&transcript).unwrap(), Beside::Gone);
-        assert!(!project.join("s1").exists());
-        assert!(elsewhere.exists() && other.exists());
-        assert_eq!(
-            remove(&transcript).unwrap(),
-            Beside::Gone,
-            "it is already deleted"
-        );
-    }
-
-    #[test]
     fn what_a_fork_names_stays_until_the_fork_is_gone() {
         let held = tempfile::tempdir().unwrap();
         let project = held.path();
@@ -140,14 +121,6 @@ mod tests {
         );
         assert_eq!(remove(&project.join("s1.jsonl")).unwrap(), Beside::Gone);
         assert!(!result.exists());
-    }
-
-    #[test]
-    fn what_an_agent_remembers_of_the_project_is_no_sessions() {
-        let held = tempfile::tempdir().unwrap();
-        let note = put(&held.path().join("memory/note.md"), "kept");
-        assert_eq!(remove(&held.path().join("memory.jsonl")).unwrap(), Beside::Gone);
-        assert!(note.exists());
     }
 
     #[test]

@@ -25,8 +25,6 @@ pub struct Ends<'a> {
 /// The entry of a transcript in a list. Anything may be missing: it may be empty, damaged, or of an unknown version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TranscriptSummary {
-    /// The session's id, where the format writes it down for the whole file.
-    pub upstream_id: Option<String>,
     /// What people call it, else what the agent made of it, else the first line that a person said.
     pub title: Option<String>,
     /// What a person said last, as the agent noted it, cut as a title is; looked for only where there is no title.

@@ -320,40 +320,4 @@ mod tests {
         sync(&File::open(&path).unwrap()).unwrap();
         assert_eq!(lock(&log.failed).len(), 1);
     }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn what_could_not_be_opened_is_synced_later() {
-        use std::os::unix::fs::PermissionsExt;
-
-        let held = tempfile::tempdir().unwrap();
-        let root = held.path().join("agent");
-        let path = root.join("projects/-p/s1.jsonl");
-        make(&path, "one\n");
-        let beside = root.join("projects/-p/s1");
-        make(&beside.join("r1.txt"), "long");
-        let log = SyncLog::default();
-        let sync = || log.sync(&File::open(&path).unwrap(), &path, &root, Format::Claude);
-        let mode = |mode| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).unwrap();
-        mode(0o000);
-        // Nothing is closed to root.
-        if fs::read_dir(&beside).is_err() {
-            assert!(matches!(sync(), Err(SyncError::Unread(_))));
-        }
-        mode(0o700);
-        sync().unwrap();
-    }
-
-    #[test]
-    fn one_that_was_removed_meanwhile_is_no_failure() {
-        let held = tempfile::tempdir().unwrap();
-        let root = held.path().join("agent");
-        let path = root.join("projects/-p/s1.jsonl");
-        make(&path, "one\n");
-        let file = File::open(&path).unwrap();
-        fs::remove_dir_all(root.join("projects")).unwrap();
-        SyncLog::default()
-            .sync(&file, &path, &root, Format::Claude)
-            .unwrap();
-    }
 }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::claude::record::{Block, Record, RecordKind, SYNTHETIC_MODEL};
+use super::claude::record::Record;
 use super::claude::{Index, Selection};
 use super::lines::{Lines, line_text};
+use super::message::Part;
 
 /// The session that they are of.
 pub(super) const OLD: &str = "11111111-1111-4111-8111-111111111111";
@@ -76,32 +77,27 @@ pub(super) fn told(bytes: &[u8], branch: &Selection) -> Vec<ToldTurn> {
         let Some(record) = Record::parse(&text).filter(|_| branch.contains(line.offset)) else {
             continue;
         };
-        let Some(message) = record.message() else { continue };
         if record.is_human_prompt() {
             turns.push(ToldTurn {
-                prompt: message.text(),
+                prompt: record.text(),
                 ..ToldTurn::default()
             });
             continue;
         }
-        let header = record.header();
-        let is_filler = header.is_api_error_message || message.model.as_deref() == Some(SYNTHETIC_MODEL);
-        let Some(turn) = turns
-            .last_mut()
-            .filter(|_| header.kind == RecordKind::Assistant && !is_filler)
-        else {
+        let is_reply = record.is_of("assistant") && !record.is_filler();
+        let Some(turn) = turns.last_mut().filter(|_| is_reply) else {
             continue;
         };
-        let text = message.text();
+        let text = record.text();
         if !turn.reply.is_empty() && !text.is_empty() {
             turn.reply.push_str("\n\n");
         }
         turn.reply.push_str(&text);
-        turn.calls
-            .extend(message.blocks.into_iter().filter_map(|block| match block {
-                Block::ToolUse(call) => Some(call.id),
-                _ => None,
-            }));
+        let parts = record.parts().unwrap_or_default().into_iter();
+        turn.calls.extend(parts.filter_map(|part| match part {
+            Part::ToolCall { id, .. } => Some(id),
+            _ => None,
+        }));
     }
     turns
 }

@@ -1,30 +1,25 @@
 //! Lists the sessions on disk.
 
+use std::cmp::Reverse;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
 use super::report;
 use super::wire::RpcError;
+use crate::transcript::claude::FORMAT;
 use crate::transcript::claude::record::Record;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{Lines, line_text};
-use crate::transcript::locate::project_folders;
+use crate::transcript::shelf;
 
 /// How many sessions one answer contains. Each requires opening a file.
 const PAGE_SESSIONS: usize = 50;
-
-/// An unopened transcript.
-struct Found {
-    id: String,
-    path: PathBuf,
-    modified: SystemTime,
-}
 
 /// Answers `session/list`: newest first, without refused sessions.
 pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
@@ -35,29 +30,28 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
             .map_err(|_| RpcError::invalid_params("unknown cursor"))?,
     };
     let wanted_cwd = params["cwd"].as_str();
-    let mut found = all_transcripts(&agent.root)?;
-    found.sort_by(|one, other| {
-        other
-            .modified
-            .cmp(&one.modified)
-            .then_with(|| one.id.cmp(&other.id))
-    });
+    let found = shelf::identities(&agent.root, FORMAT);
+    let mut found: Vec<(Reverse<Timestamp>, PathBuf)> = found
+        .map(|(path, identity)| (Reverse(identity.modified_at()), path))
+        .collect();
+    found.sort();
     let mut sessions = Vec::new();
     let mut next_cursor = None;
-    for (position, transcript) in found.iter().enumerate().skip(start) {
+    for (position, (Reverse(modified), path)) in found.iter().enumerate().skip(start) {
         if sessions.len() == PAGE_SESSIONS {
             next_cursor = Some(position.to_string());
             break;
         }
-        if !agent.marks.is_refused(&transcript.id)
-            && let Some((cwd, prompt)) = folder_and_first_prompt(&transcript.path)
+        let id = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        if !agent.marks.is_refused(id)
+            && let Some((cwd, prompt)) = folder_and_first_prompt(path)
             && wanted_cwd.is_none_or(|wanted| wanted == cwd)
         {
             sessions.push(json!({
-                "sessionId": transcript.id,
+                "sessionId": id,
                 "cwd": cwd,
                 "title": report::title_of(&prompt),
-                "updatedAt": updated_at(transcript.modified),
+                "updatedAt": format!("{modified:.3}"),
             }));
         }
     }
@@ -91,43 +85,15 @@ pub(super) fn first_record(path: &Path) -> Option<String> {
     None
 }
 
-fn all_transcripts(root: &Path) -> Result<Vec<Found>, RpcError> {
-    let mut found = Vec::new();
-    for folder in project_folders(root).map_err(RpcError::internal)? {
-        // A missing or unreadable folder has no sessions.
-        let Ok(entries) = fs::read_dir(&folder) else {
-            continue;
-        };
-        for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
-            let id = path.file_stem().and_then(OsStr::to_str).map(str::to_owned);
-            if let (Some(id), Some("jsonl")) = (id, path.extension().and_then(OsStr::to_str))
-                && let Ok(modified) = path.metadata().and_then(|metadata| metadata.modified())
-            {
-                found.push(Found { id, path, modified });
-            }
-        }
-    }
-    Ok(found)
-}
-
 /// Returns the working directory and the text of the first prompt, and reads no further. A file without a prompt is
 /// not a session.
 fn folder_and_first_prompt(path: &Path) -> Option<(String, String)> {
     let mut lines = Lines::new(BufReader::new(File::open(path).ok()?), 0);
     while let Some(line) = lines.next_line().ok()? {
         let text = line_text(line.bytes);
-        if let Some(record) = Record::parse(&text) {
-            let header = record.header();
-            if record.is_human_prompt() {
-                return Some((header.cwd?, record.message()?.text()));
-            }
+        if let Some(record) = Record::parse(&text).filter(Record::is_human_prompt) {
+            return Some((record.fields.text("cwd")?, record.text()));
         }
     }
     None
-}
-
-fn updated_at(modified: SystemTime) -> Option<String> {
-    jiff::Timestamp::try_from(modified)
-        .ok()
-        .map(|time| format!("{time:.3}"))
 }

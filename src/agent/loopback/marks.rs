@@ -2,12 +2,14 @@
 //!
 //! Small files below `state`, written durably by rename, so that they apply in new processes and after a crash.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use uuid::Uuid;
+
+use crate::files::digest::hex;
+use crate::files::durable;
 
 /// The files below one folder.
 #[derive(Debug, Clone)]
@@ -71,54 +73,10 @@ fn digest(parts: &[&str]) -> String {
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
-    hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&hasher.finalize())
 }
 
 fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let temporary = folder.join(format!(".{}.tmp", Uuid::new_v4()));
-    let mut file = File::create_new(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(folder)?.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_apply_in_later_processes() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let marks = Marks::new(folder.path().join("state"));
-        assert!(!marks.is_refused("a"));
-        marks.refuse("a").expect("a mark");
-        assert_eq!(marks.first_seen_ms("a", "p", 5).expect("a mark"), 5);
-
-        let later = Marks::new(folder.path().join("state"));
-        assert!(later.is_refused("a") && !later.is_refused("b"));
-        assert!(!later.is_beginning_refused(|| unreachable!("none is refused")));
-        later.refuse_beginning("u1").expect("a mark");
-        assert!(later.is_beginning_refused(|| Some("u1".to_owned())));
-        assert!(
-            !later.is_beginning_refused(|| Some("u2".to_owned())) && !later.is_beginning_refused(|| None)
-        );
-        assert_eq!(later.first_seen_ms("a", "p", 9).expect("a mark"), 5);
-        assert_eq!(
-            later.first_seen_ms("a", "q", 9).expect("a mark"),
-            9,
-            "another text"
-        );
-        assert_eq!(
-            later.first_seen_ms("ap", "", 7).expect("a mark"),
-            7,
-            "another session"
-        );
-    }
+    durable::make_folders(path.parent().unwrap_or(Path::new(".")))?;
+    durable::write(path, content)
 }

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
+use super::report::{self, ToolCall};
 use super::wire::Output;
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::Selection;
 use crate::transcript::claude::reading;
-use crate::transcript::claude::record::{Block, Record, RecordKind, SYNTHETIC_MODEL, ToolUse};
+use crate::transcript::claude::record::Record;
 use crate::transcript::lines::{Lines, line_text};
+use crate::transcript::message::Part;
 
 /// Replays the live branch, as far as the model sees it.
 pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(), TranscriptError> {
@@ -19,19 +19,20 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
         return Ok(());
     };
     for_each_record(path, &selection, |record| {
-        let header = record.header();
-        let Some(message) = record.message() else { return };
         let is_prompt = record.is_human_prompt();
-        let said_by = match header.kind {
-            RecordKind::Assistant => "agent_message_chunk",
-            RecordKind::User if is_prompt => "user_message_chunk",
-            RecordKind::User => "",
-            _ => return,
+        let said_by = match (record.is_of("assistant"), is_prompt) {
+            (true, _) => "agent_message_chunk",
+            (false, true) => "user_message_chunk",
+            (false, false) if record.is_of("user") => "",
+            (false, false) => return,
         };
-        let message_id = if is_prompt { &header.uuid } else { &message.id };
-        for block in &message.blocks {
-            match block {
-                Block::Text(text) if !said_by.is_empty() => output.update(
+        let message_id = match is_prompt {
+            true => record.fields.text("uuid"),
+            false => record.of_message("id"),
+        };
+        for part in record.parts().unwrap_or_default() {
+            match part {
+                Part::Text(text) if !said_by.is_empty() => output.update(
                     session_id,
                     &json!({
                         "sessionUpdate": said_by,
@@ -39,23 +40,22 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
                         "messageId": message_id,
                     }),
                 ),
-                Block::ToolUse(call) => replay_call(output, session_id, call),
-                Block::ToolResult {
-                    tool_use_id,
+                Part::ToolCall { id, name, input_json } => {
+                    let call = ToolCall {
+                        id: &id,
+                        name: &name,
+                        title: &name,
+                        kind: "other",
+                        input_json: &input_json,
+                    };
+                    report::tool_call(output, session_id, &call);
+                }
+                Part::ToolResult {
+                    call_id,
                     text,
                     is_error,
-                    ..
-                } => output.update(
-                    session_id,
-                    &json!({
-                        "sessionUpdate": "tool_call_update",
-                        "toolCallId": tool_use_id,
-                        "status": if *is_error { "failed" } else { "completed" },
-                        "rawOutput": text,
-                        "content": [{ "type": "content", "content": { "type": "text", "text": text } }],
-                    }),
-                ),
-                Block::Text(_) | Block::Other { .. } => {}
+                } => report::tool_result(output, session_id, &call_id, &text, is_error == Some(true)),
+                _ => {}
             }
         }
     })
@@ -82,65 +82,36 @@ pub(super) fn recall(path: &Path, leaf: &str) -> Result<Vec<RecalledTurn>, Trans
     })?;
     let mut turns: Vec<RecalledTurn> = Vec::new();
     for_each_record(path, &selection, |record| {
-        let Some(message) = record.message() else { return };
         if record.is_human_prompt() {
             turns.push(RecalledTurn {
-                prompt: message.text(),
+                prompt: record.text(),
                 ..RecalledTurn::default()
             });
             return;
         }
-        let header = record.header();
-        let Some(turn) = turns.last_mut().filter(|_| header.kind == RecordKind::Assistant) else {
+        let Some(turn) = turns.last_mut().filter(|_| record.is_of("assistant")) else {
             return;
         };
-        turn.is_failed = header.is_api_error_message;
-        if turn.is_failed || message.model.as_deref() == Some(SYNTHETIC_MODEL) {
+        turn.is_failed = record.fields.flag("isApiErrorMessage");
+        if record.is_filler() {
             return;
         }
-        let text = message.text();
+        let text = record.text();
         if !turn.reply.is_empty() && !text.is_empty() {
             turn.reply.push_str("\n\n");
         }
         turn.reply.push_str(&text);
-        let calls = message.blocks.into_iter().filter_map(|block| match block {
-            Block::ToolUse(call) => Some(call.name),
+        let parts = record.parts().unwrap_or_default().into_iter();
+        turn.tools.extend(parts.filter_map(|part| match part {
+            Part::ToolCall { name, .. } => Some(name),
             _ => None,
-        });
-        turn.tools.extend(calls);
+        }));
     })?;
     Ok(turns)
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ReplayedCall<'a> {
-    session_update: &'a str,
-    tool_call_id: &'a str,
-    name: &'a str,
-    title: &'a str,
-    kind: &'a str,
-    status: &'a str,
-    raw_input: Option<&'a RawValue>,
-}
-
-fn replay_call(output: &Output, session_id: &str, call: &ToolUse) {
-    output.update(
-        session_id,
-        &ReplayedCall {
-            session_update: "tool_call",
-            tool_call_id: &call.id,
-            name: &call.name,
-            title: &call.name,
-            kind: "other",
-            status: "pending",
-            raw_input: serde_json::from_str(&call.input_json).ok(),
-        },
-    );
-}
-
 /// Visits the records of a branch in file order.
-pub(super) fn for_each_record(
+fn for_each_record(
     path: &Path,
     selection: &Selection,
     mut visit: impl FnMut(&Record<'_>),

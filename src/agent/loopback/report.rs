@@ -1,5 +1,7 @@
 //! Reports besides the replies: usage, limits, titles, commands, and Claude's own messages.
 
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -24,6 +26,54 @@ pub(super) fn tokens(transcript_bytes: u64) -> u64 {
 pub(super) fn usage(output: &Output, session_id: &str, used: u64, meta: &Value) {
     let update =
         json!({ "sessionUpdate": "usage_update", "used": used, "size": CONTEXT_TOKENS, "_meta": meta });
+    output.update(session_id, &update);
+}
+
+/// What a call of a tool does, and how it is shown.
+pub(super) struct ToolCall<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) title: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) input_json: &'a str,
+}
+
+/// Reports a call of a tool.
+pub(super) fn tool_call(output: &Output, session_id: &str, call: &ToolCall<'_>) {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Update<'a> {
+        session_update: &'a str,
+        tool_call_id: &'a str,
+        name: &'a str,
+        title: &'a str,
+        kind: &'a str,
+        status: &'a str,
+        raw_input: Option<&'a RawValue>,
+        content: [Value; 0],
+    }
+    let update = Update {
+        session_update: "tool_call",
+        tool_call_id: call.id,
+        name: call.name,
+        title: call.title,
+        kind: call.kind,
+        status: "pending",
+        raw_input: serde_json::from_str(call.input_json).ok(),
+        content: [],
+    };
+    output.update(session_id, &update);
+}
+
+/// Reports what a tool answered.
+pub(super) fn tool_result(output: &Output, session_id: &str, call_id: &str, text: &str, is_error: bool) {
+    let update = json!({
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": call_id,
+        "status": if is_error { "failed" } else { "completed" },
+        "rawOutput": text,
+        "content": [{ "type": "content", "content": { "type": "text", "text": text } }],
+    });
     output.update(session_id, &update);
 }
 

@@ -38,35 +38,3 @@ impl SignIn {
         good.is_some() && good == self.token
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_valid_until_it_is_replaced() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("token");
-        let nobody = SignIn::at_start(Some(file.clone()));
-        assert!(!nobody.has_token() && !nobody.is_accepted());
-
-        fs::write(&file, "one").expect("a token");
-        let first = SignIn::at_start(Some(file.clone()));
-        assert!(first.has_token() && first.is_accepted());
-        assert!(
-            !nobody.has_token() && !nobody.is_accepted(),
-            "read at its start only"
-        );
-        fs::remove_file(&file).expect("no token");
-        assert!(first.has_token() && !first.is_accepted());
-
-        fs::write(&file, "two").expect("a token");
-        let second = SignIn::at_start(Some(file.clone()));
-        assert!(second.is_accepted() && !first.is_accepted());
-        fs::write(&file, "one").expect("a token");
-        assert!(first.is_accepted() && !second.is_accepted());
-
-        let without = SignIn::at_start(None);
-        assert!(without.has_token() && without.is_accepted());
-    }
-}

@@ -113,37 +113,3 @@ impl Stream {
         text
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::Value;
-
-    #[test]
-    fn every_line_is_an_update_whose_text_is_200_bytes_and_numbered() {
-        let mut stream = Stream::new("s\"1", "msg_1");
-        for number in [0, 7, 1_234_567_890] {
-            stream.set_number(number);
-            let line: Value = serde_json::from_slice(&stream.line).expect("JSON");
-            let text = line["params"]["update"]["content"]["text"]
-                .as_str()
-                .expect("a text");
-            assert_eq!(text.len(), CHUNK_BYTES);
-            assert!(text.starts_with(&format!("{number:010} ")), "{text}");
-            assert_eq!(line["params"]["sessionId"], "s\"1");
-        }
-    }
-
-    #[test]
-    fn the_transcript_keeps_what_was_streamed_up_to_a_limit() {
-        let mut stream = Stream::new("s", "m");
-        let text = stream.recorded_text(3);
-        assert_eq!(text.len(), 3 * CHUNK_BYTES);
-        assert_eq!(
-            text.lines().map(|line| &line[..10]).collect::<Vec<_>>(),
-            ["0000000000", "0000000001", "0000000002"]
-        );
-        assert!(stream.recorded_text(1_000_000).len() < 2 * RECORDED_BYTES);
-        assert!(stream.recorded_text(1_000_000).ends_with("more chunks)"));
-    }
-}

@@ -365,38 +365,3 @@ fn transcript_content(content: &[Value]) -> Vec<Value> {
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_retelling_is_not_part_of_the_newest_message() {
-        let past = crate::transcript::preamble::PastTurn {
-            prompt: "[[crash]]".into(),
-            reply: "x".into(),
-            complete: true,
-        };
-        let preamble = crate::transcript::preamble::preamble(&[past], Default::default())
-            .expect("a text")
-            .text;
-        let content = [
-            json!({ "type": "text", "text": preamble }),
-            json!({ "type": "text", "text": "go on" }),
-        ];
-        assert_eq!(newest_message(&content), "go on");
-    }
-
-    #[test]
-    fn other_content_is_kept_as_claude_keeps_it() {
-        let content = transcript_content(&[
-            json!({ "type": "text", "text": "a" }),
-            json!({ "type": "image", "mimeType": "image/png", "data": "QQ==" }),
-            json!({ "type": "resource_link", "name": "n", "uri": "file:///n" }),
-            json!({ "type": "resource", "resource": { "uri": "file:///r", "text": "t" } }),
-        ]);
-        assert_eq!(content[1]["source"]["data"], "QQ==");
-        assert_eq!(content[2]["text"], "[@n](file:///n)");
-        assert_eq!(content[3]["text"], "<context ref=\"file:///r\">\nt\n</context>");
-    }
-}

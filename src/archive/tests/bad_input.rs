@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -138,74 +137,6 @@ fn a_record_that_is_too_long_or_too_deep_is_passed_over_and_kept() {
             let (copy, bytes) = folder.best_transcript().unwrap().unwrap();
             let length = stage.path.metadata().unwrap().len();
             assert_eq!((copy.bytes, bytes), (length, length), "{format:?} {input}");
-        }
-    }
-}
-
-#[test]
-fn an_id_that_is_no_name_of_a_file_reaches_nothing_else() {
-    let longest = "x".repeat(255);
-    for format in Format::ALL {
-        let stage = Stage::new(format);
-        let (dialect, root) = (format.dialect(), stage.root());
-        let memory = stage.path.with_file_name("memory");
-        fs::create_dir_all(&memory).unwrap();
-        fs::write(memory.join("MEMORY.md"), "a note").unwrap();
-        for id in ["memory", "-x", ".", "..", "a/b", &longest] {
-            let located = dialect.locate(&root, id).unwrap_or_default();
-            assert!(located.is_empty(), "{format:?} {id}: {located:?}");
-            let kept = stage
-                .archive()
-                .pack(&stage.key(id), dialect, &memory.join("none"), None);
-            assert!(kept.error.is_some(), "{format:?} {id}");
-            let restored = stage.archive().restore(
-                dialect,
-                &stage.key(id),
-                Some(Path::new(CWD)),
-                ADVICE,
-                &mut |_, _| Ok(()),
-            );
-            assert!(restored.is_err(), "{format:?} {id}");
-            let _removed = stage.archive().remove(&stage.key(id));
-        }
-        assert_eq!(stage.listed(), [stage.id.as_str()], "{format:?}");
-        assert_eq!(fs::read(memory.join("MEMORY.md")).unwrap(), b"a note");
-        let ours = ["agent", "kept"].map(|name| stage.held.path().join(name));
-        for path in crate::files::entries(stage.held.path()).unwrap() {
-            assert!(ours.contains(&path), "{format:?}: {}", path.display());
-        }
-    }
-}
-
-#[test]
-fn a_link_in_place_of_a_file_or_a_folder_ends_in_an_answer() {
-    for format in Format::ALL {
-        for is_folder in [false, true] {
-            // To what it replaced, to itself, and to nothing.
-            for target in ["away", "itself", "nothing"] {
-                let stage = Stage::new(format);
-                let away = stage.held.path().join("away");
-                let replaced = match is_folder {
-                    true => stage.path.parent().unwrap(),
-                    false => &stage.path,
-                };
-                fs::rename(replaced, &away).unwrap();
-                let to = match target {
-                    "away" => away.clone(),
-                    "itself" => replaced.to_owned(),
-                    _ => stage.held.path().join("nothing"),
-                };
-                symlink(&to, replaced).unwrap();
-                let _listed = stage.listed();
-                match stage.read_and_keep() {
-                    Ok(_) => assert_eq!(target, "away", "{format:?} {is_folder}"),
-                    Err(error) => assert!(
-                        error.is_absence() || error.to_string().contains(stage.root().to_str().unwrap()),
-                        "{format:?} {target} {is_folder}: {error}"
-                    ),
-                }
-                assert!(replaced.is_symlink() && (away.is_file() != is_folder));
-            }
         }
     }
 }

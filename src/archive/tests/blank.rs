@@ -2,9 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::super::restoring::set_blank_aside;
 use super::*;
-use crate::files::set_aside;
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -29,20 +27,6 @@ fn a_blank_transcript_that_another_process_holds_open_stays() {
     assert_eq!(fs::read(&path).unwrap(), [0; 100]);
     place.restore("s").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
-}
-
-#[test]
-fn a_transcript_that_is_not_blank_any_more_stays() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 10));
-    let refused = set_blank_aside(&path);
-    assert!(
-        matches!(refused, Err(TranscriptError::AlreadyExists { .. })),
-        "{refused:?}"
-    );
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 10));
-    let folder = path.parent().unwrap();
-    assert_eq!(set_aside::all_in(folder).unwrap().len(), 0);
 }
 
 /// A loss of power may blank a rollout and those in which its history begins.

@@ -42,23 +42,6 @@ fn no_older_copy_is_restored_while_the_best_cannot_be_read() {
     assert_eq!(fs::read_to_string(&path).unwrap(), lines(1, 20));
 }
 
-#[test]
-fn a_damaged_copy_with_more_lines_does_not_hide_one_that_is_whole() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 50_000));
-    place.pack("s", &path);
-    fs::write(&path, lines(1, 10)).unwrap();
-    place.pack("s", &path);
-    let longer = place.folder("s").join("1.zst");
-    let mut broken = fs::read(&longer).unwrap();
-    let end = broken.len() - 1;
-    broken[end] ^= 0xff;
-    fs::write(&longer, broken).unwrap();
-    place.lose();
-    place.restore("s").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(1, 10));
-}
-
 /// Nothing else has what the link has.
 #[test]
 fn a_link_that_could_not_be_copied_stays() {

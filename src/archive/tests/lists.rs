@@ -21,29 +21,6 @@ fn old_form(text: &str) -> String {
 }
 
 #[test]
-fn no_flipped_bit_is_taken_for_another_list() {
-    let place = Place::new();
-    let (_, text) = packed(&place);
-    assert!(List::read(text.as_bytes()).is_ok());
-    for at in 0..text.len() {
-        for bit in 0..8 {
-            let mut flipped = text.clone().into_bytes();
-            flipped[at] ^= 1 << bit;
-            // The newline at the end is outside the checksum, and white space is as good as another.
-            let is_newline = at + 1 == text.len();
-            let read = List::read(&flipped);
-            // The version is outside too: that of the version before says the same.
-            let says_another = read.is_ok_and(|list| list.text().unwrap() != text.as_bytes());
-            assert!(
-                !says_another || is_newline,
-                "byte {at}, bit {bit}: {}",
-                String::from_utf8_lossy(&flipped)
-            );
-        }
-    }
-}
-
-#[test]
 fn a_list_without_a_checksum_counts_only_if_the_copies_are_as_it_says() {
     let changes: [(&str, fn(&serde_json::Value) -> serde_json::Value); 6] = [
         ("/files/s.jsonl/0/file", |_| "3.zst".into()),
@@ -84,18 +61,6 @@ fn a_list_without_a_checksum_counts_only_if_the_copies_are_as_it_says() {
         place.restore("s").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 30), "{member}");
     }
-}
-
-#[test]
-fn a_list_without_a_checksum_gets_one_at_the_next_look() {
-    let place = Place::new();
-    let (path, text) = packed(&place);
-    let list = place.folder("s").join(LIST);
-    fs::write(&list, old_form(&text)).unwrap();
-    // Nothing has changed since.
-    place.pack("s", &path);
-    assert_eq!(fs::read_to_string(&list).unwrap(), text);
-    assert_eq!(place.names("s"), ["1.zst"]);
 }
 
 /// The time that decides what is deleted first is that of a copy at least.
@@ -204,40 +169,6 @@ fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
         let unusable: Vec<PathBuf> = unusable.map(|(path, why)| why.map(|_| path).unwrap()).collect();
         assert_eq!(unusable, aside, "{number}");
     }
-}
-
-/// Neither a new copy, an old age nor a damaged list takes a mark away.
-#[test]
-fn what_was_not_reported_stays_until_it_is() {
-    let place = Place::new();
-    let (path, _) = packed(&place);
-    let key = place.key("s");
-    let unreported = || place.archive.unreported(&key).unwrap();
-    let restored = |turns| {
-        fs::remove_file(&path).unwrap();
-        place.restore_lacking("s", turns, &mut |_, _| {
-            assert!(unreported().is_some(), "before the file is there");
-            Ok(())
-        })
-    };
-    restored(2).unwrap();
-    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
-    restored(1).unwrap();
-    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
-    append(&path, &lines(20, 30));
-    place.pack_with("s", &path, Some(5));
-    let behind = || place.archive.turns_behind(&key, 5).unwrap();
-    assert_eq!(behind(), Some(MissingTurns::Known(2)));
-    let pruned = place.archive.prune(Some(i64::MAX), Some(0)).unwrap();
-    assert_eq!((pruned.sessions, unreported()), (1, Some(MissingTurns::Known(2))));
-    place.pack_with("s", &path, Some(5));
-    fs::write(place.folder("s").join(LIST), "garbage").unwrap();
-    assert_eq!(unreported(), Some(MissingTurns::Known(2)));
-    place.pack_with("s", &path, Some(5));
-    fs::write(place.archive.mark(&key).unwrap(), "garbage").unwrap();
-    assert_eq!(behind(), Some(MissingTurns::Unknown));
-    place.archive.note_reported(&key).unwrap();
-    assert_eq!((unreported(), behind()), (None, Some(MissingTurns::Known(0))));
 }
 
 /// A transcript's ending is longer than a mark's, so an id that names a transcript names a mark.

@@ -19,11 +19,6 @@ fn records(cwd: &str, count: usize) -> String {
     (0..count).map(record).chain(["@@@\n".to_owned()]).collect()
 }
 
-/// Records without another line.
-fn turns(cwd: &str, count: usize) -> String {
-    records(cwd, count).replace("@@@\n", "")
-}
-
 fn in_folder(place: &Place, cwd: &str, name: &str) -> PathBuf {
     own_folder(&place.root, Path::new(cwd)).join(name)
 }
@@ -121,52 +116,6 @@ fn a_copy_in_a_folder_of_a_shorter_name_counts_before_the_one_that_it_goes_on_fr
         place.pack("s", &other);
         let from = place.kept_from("s");
         assert_eq!(from.cwd.as_deref(), Some(SHORT));
-    }
-}
-
-/// The agent may lose a moved transcript right after a turn: what it appended since the move is kept all the same.
-#[test]
-fn what_is_appended_after_a_move_is_kept_at_once() {
-    let place = Place::new();
-    let path = put_in(&place, LONG, "s.jsonl", &records(LONG, 1));
-    place.link("s", &path);
-    fs::remove_file(&path).unwrap();
-    let moved = put_in(&place, SHORT, "s.jsonl", &records(SHORT, 1));
-    place.link("s", &moved);
-    append(&moved, &records(SHORT, 2));
-    place.lose();
-    place
-        .restore_in("s", Some(SHORT), &Relocation::default())
-        .unwrap();
-    let expected = records(SHORT, 1) + &records(SHORT, 2);
-    assert_eq!(fs::read_to_string(&moved).unwrap(), expected);
-    let behind = place.archive.turns_behind(&place.key("s"), 3).unwrap();
-    assert_eq!(behind, Some(MissingTurns::Known(0)));
-}
-
-/// Both folders have the same name at the agent, and neither the list nor the name shows the move.
-#[test]
-fn a_move_is_no_rewrite_and_leaves_one_copy() {
-    const FOLDERS: [&str; 3] = ["/nowhere/a.b", "/nowhere/a-b", LONG];
-    let place = Place::new();
-    let mut left: Option<PathBuf> = None;
-    for (number, folder) in FOLDERS.into_iter().chain(FOLDERS).enumerate() {
-        let path = put_in(&place, folder, "s.jsonl", &turns(folder, 5 + number));
-        let side = put_in(&place, folder, "s/subagents/agent-1.jsonl", &records(folder, 1));
-        if let Some(left) = left.filter(|left| *left != path) {
-            fs::remove_file(&left).unwrap();
-        }
-        match number % 2 {
-            0 => assert!(!place.link("s", &path), "{number}"),
-            _ => assert!(!place.pack("s", &path), "{number}"),
-        }
-        assert!(!place.pack("s", &path), "{number}");
-        assert_eq!(place.names("s").len(), 2, "{number}");
-        let from = place.kept_from("s");
-        assert_eq!(place.root.join(&from.folder), path.parent().unwrap());
-        assert_eq!(from.cwd.as_deref(), Some(folder));
-        fs::remove_file(&side).unwrap();
-        left = Some(path);
     }
 }
 

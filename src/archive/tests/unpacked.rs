@@ -59,14 +59,3 @@ fn what_an_earlier_daemon_left_is_deleted_and_nothing_else() {
     assert_eq!(left.len(), 1);
     assert!(unpacked.join("mine/projects").exists());
 }
-
-#[test]
-fn a_blank_transcript_is_read_from_its_copy() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 10));
-    place.pack("s", &path);
-    fs::write(&path, [0; 100]).unwrap();
-    let (_unpacked, text) = unpack(&place, "s");
-    assert_eq!(fs::read_to_string(&text).unwrap(), lines(0, 10));
-    assert_eq!(fs::read(&path).unwrap(), [0; 100]);
-}

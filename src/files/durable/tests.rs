@@ -22,7 +22,6 @@ struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) from: PathBuf,
-    pub(crate) to: PathBuf,
     /// Whether everything below the name was synced.
     pub(crate) is_whole: bool,
     /// What else would have been lost at that moment.
@@ -191,7 +190,6 @@ pub(super) fn named(from: &Path, to: &Path) {
         for_each_disk(to, |state| {
             let name = Name {
                 from: from.to_owned(),
-                to: to.to_owned(),
                 is_whole: state.is_whole(from),
                 lost: state.lost(),
             };

@@ -81,41 +81,6 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_unused_store_reopens_unchanged() {
-    let folder = tempfile::tempdir().unwrap();
-    for start in 0..3 {
-        let (store, report) = open_store(folder.path());
-        assert_eq!(report.rebuilt, None, "start {start}");
-        assert_eq!(report.set_aside, None, "start {start}");
-        assert_eq!(report.was_closed, start > 0, "start {start}");
-        drop(store);
-    }
-    assert!(
-        !names(folder.path())
-            .iter()
-            .any(|name| name.starts_with("store.broken"))
-    );
-}
-
-#[test]
-fn a_first_start_has_nothing_to_report() {
-    let folder = tempfile::tempdir().unwrap();
-    let (_, report) = open_store(&folder.path().join("data"));
-    assert_eq!((report.replayed, report.rebuilt, report.cut_off), (0, None, None));
-    assert!(report.set_aside.is_none() && report.compacted.is_none());
-}
-
-#[test]
-fn a_closed_store_opens_without_replay() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = filled(folder.path());
-    let (store, report) = open_store(folder.path());
-    assert_eq!((report.replayed, report.rebuilt), (0, None));
-    assert_eq!(contents(&store), before);
-    assert_eq!(store.status().sequence, Sequence(31));
-}
-
-#[test]
 fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
     type Damage = fn(&StorePaths);
     let cases: [(&str, Damage, RebuildReason, bool); 6] = [

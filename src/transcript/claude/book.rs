@@ -4,19 +4,19 @@
 //! decoded when it is asked for. Pure over any buffered reader; knows neither files nor conversations.
 
 use std::io::{self, BufRead, Seek};
-use std::ops::Range;
 use std::sync::Arc;
 
 use memchr::memmem;
 
 use super::Index;
 use super::entries::Parent;
-use super::facts::{IdRef, Role};
-use crate::transcript::claude::record::{Block, Record, RecordHeader, RecordKind, SYNTHETIC_MODEL};
+use super::facts::Role;
 use crate::transcript::dialect::TurnEnd;
-use crate::transcript::fields::{Fields, Json};
+use crate::transcript::fields::Json;
 use crate::transcript::indexes::IndexedBranch;
-use crate::transcript::lines::{Lines, go_to, line_text};
+use crate::transcript::lines::line_text;
+use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+use crate::transcript::record_id::IdRef;
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
@@ -34,33 +34,6 @@ pub struct Book {
     pub unknown: u64,
     /// Whether the branch begins with a compaction whose past is not in this transcript.
     pub cut_by_compaction: bool,
-}
-
-/// One message as its record has it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BookMessage {
-    /// What stands around it.
-    pub header: RecordHeader,
-    /// What it says.
-    pub blocks: Vec<Block>,
-    /// Whether it is a prompt, with which a turn begins.
-    pub is_prompt: bool,
-    /// Whether it stands in place of a reply: an error of the model's server, or what the agent filled in.
-    pub is_filler: bool,
-    /// How long its record is, in bytes.
-    pub bytes: u64,
-}
-
-/// What a summary of a turn needs of a message.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outline {
-    /// The message.
-    Message(Box<BookMessage>),
-    /// What a tool answered, whatever it says.
-    Result {
-        /// How long its record is, in bytes.
-        bytes: u64,
-    },
 }
 
 impl Book {
@@ -140,15 +113,12 @@ impl Book {
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn ends_with_reply<R: BufRead + Seek>(&self, reader: R) -> io::Result<bool> {
-        let Some(last) = self.messages.len().checked_sub(1) else {
+    pub fn ends_with_reply(&self, reader: impl BufRead + Seek) -> io::Result<bool> {
+        let Some(last) = self.messages.last() else {
             return Ok(false);
         };
-        let ends = self.line(reader, last, |position, line| {
-            let message = self.decoded(position, line)?;
-            let is_reply = message.header.kind == RecordKind::Assistant && !message.is_filler;
-            let text = line_text(line);
-            Some(is_reply && Record::parse(&text)?.turn_end() != TurnEnd::Open)
+        let ends = self.index.record_at(reader, *last as usize, |record, _| {
+            record.is_of("assistant") && !record.is_filler() && record.turn_end() != TurnEnd::Open
         })?;
         Ok(ends.unwrap_or(false))
     }
@@ -164,7 +134,7 @@ impl Book {
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn loaded_messages<R: BufRead + Seek>(&self, reader: R) -> io::Result<usize> {
+    pub fn loaded_messages(&self, reader: impl BufRead + Seek) -> io::Result<usize> {
         let Some(walk) = self.index.walk(None, false) else {
             return Ok(0);
         };
@@ -175,9 +145,8 @@ impl Book {
         if matches!(entries.logical_parent(first), Parent::None) {
             return Ok(behind);
         }
-        let kept = self.line_at(reader, first, |line| {
-            let text = line_text(line);
-            let metadata = Fields::parse(&text)?.object("compactMetadata")?;
+        let kept = self.index.record_at(reader, first, |record, _| {
+            let metadata = record.fields.object("compactMetadata")?;
             let uuids = metadata.object("preservedMessages")?.array("uuids")?;
             let place = |uuid: &Json<'_>| {
                 let uuid: String = serde_json::from_str(uuid.get()).ok()?;
@@ -186,29 +155,7 @@ impl Book {
             let places = uuids.iter().filter_map(place);
             Some(places.filter(|place| *place < first && is_message(place)).count())
         })?;
-        Ok(behind + kept.unwrap_or(0))
-    }
-
-    /// How many turns there are.
-    #[must_use]
-    pub fn turns(&self) -> usize {
-        self.turns.len()
-    }
-
-    /// The messages of a turn; of one that is not there none.
-    #[must_use]
-    pub fn turn(&self, turn: usize) -> Range<usize> {
-        let start_of = |turn: usize| self.turns.get(turn).map(|start| *start as usize);
-        let end = self.messages.len();
-        start_of(turn).unwrap_or(end)..start_of(turn + 1).unwrap_or(end)
-    }
-
-    /// The turn that a message belongs to; none before the first.
-    #[must_use]
-    pub fn turn_of(&self, message: usize) -> Option<usize> {
-        self.turns
-            .partition_point(|start| *start as usize <= message)
-            .checked_sub(1)
+        Ok(behind + kept.flatten().unwrap_or(0))
     }
 
     /// The uuid of a message's record; empty when it is not there.
@@ -218,28 +165,18 @@ impl Book {
         position.map_or_else(String::new, |position| self.id(*position).text())
     }
 
-    /// Where the first record of a turn begins; none when there is no such turn.
+    /// Where the record of a message begins; none when it is not there.
     #[must_use]
-    pub fn begin_offset(&self, turn: usize) -> Option<u64> {
-        let first = self.messages.get(self.turn(turn).start)?;
-        Some(self.index.entries.offset(*first as usize))
-    }
-
-    /// Where the last record of a turn begins; none when there is no such turn.
-    #[must_use]
-    pub fn end_offset(&self, turn: usize) -> Option<u64> {
-        let last = self.messages.get(self.turn(turn).next_back()?)?;
-        Some(self.index.entries.offset(*last as usize))
+    pub fn offset(&self, message: usize) -> Option<u64> {
+        let position = self.messages.get(message)?;
+        Some(self.index.entries.offset(*position as usize))
     }
 
     /// How many turns begin with a record or before it in the file, on whatever branch that stands; none when there is no such record.
     #[must_use]
     pub fn turns_begun_by(&self, uuid: &str) -> Option<usize> {
         let offset = self.index.offset_of(uuid)?;
-        let has_begun = |start: &u32| {
-            let position = self.messages.get(*start as usize);
-            position.is_some_and(|position| self.index.entries.offset(*position as usize) <= offset)
-        };
+        let has_begun = |start: &u32| self.offset(*start as usize).is_some_and(|begin| begin <= offset);
         Some(self.turns.partition_point(has_begun))
     }
 
@@ -264,73 +201,70 @@ impl Book {
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn message<R: BufRead + Seek>(&self, reader: R, message: usize) -> io::Result<Option<BookMessage>> {
-        self.line(reader, message, |position, line| self.decoded(position, line))
+    pub fn message(
+        &self,
+        reader: impl BufRead + Seek,
+        message: usize,
+    ) -> io::Result<Option<TranscriptMessage>> {
+        let Some(position) = self.messages.get(message).map(|position| *position as usize) else {
+            return Ok(None);
+        };
+        self.index.record_at(reader, position, |record, line| {
+            // Whatever it says stands elsewhere in it.
+            let parts = record
+                .parts()
+                .unwrap_or_else(|| vec![Part::whole(&line_text(line))]);
+            TranscriptMessage {
+                record_id: self.index.entries.id(position).text(),
+                speaker: match record.is_of("assistant") {
+                    true => Speaker::Model,
+                    false => Speaker::User,
+                },
+                sort: if self.index.entries.role(position) == Role::Prompt {
+                    Sort::Prompt
+                } else if record.is_filler() {
+                    Sort::Error
+                } else if record.fields.flag("isCompactSummary") {
+                    Sort::Summary
+                } else if record.is_of("user")
+                    && record.fields.raw("toolUseResult").is_none()
+                    && !parts.iter().any(Part::is_result)
+                {
+                    Sort::Aside
+                } else {
+                    Sort::Ordinary
+                },
+                at: record.fields.text("timestamp"),
+                parts,
+                copied_from: record.forked_from(),
+                bytes: line.len() as u64,
+            }
+        })
     }
 
     /// As [`Book::message`], but what a tool answered is not decoded: of it only the length is told.
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn outline<R: BufRead + Seek>(&self, reader: R, message: usize) -> io::Result<Option<Outline>> {
-        self.line(reader, message, |position, line| {
-            let is_result = self.index.entries.role(position as usize) == Role::ToolResult;
-            let is_here = || memmem::find(line, self.id(position).text().as_bytes()).is_some();
-            if is_result && is_here() {
-                let bytes = line.len() as u64;
-                return Some(Outline::Result { bytes });
-            }
-            let message = self.decoded(position, line)?;
-            Some(Outline::Message(Box::new(message)))
-        })
-    }
-
-    /// Reads the line of a message, and has it told by its position in the index.
-    fn line<R: BufRead + Seek, T>(
+    pub fn outline(
         &self,
-        reader: R,
+        mut reader: impl BufRead + Seek,
         message: usize,
-        tell: impl FnOnce(u32, &[u8]) -> Option<T>,
-    ) -> io::Result<Option<T>> {
-        match self.messages.get(message).copied() {
-            Some(position) => self.line_at(reader, position as usize, |line| tell(position, line)),
-            None => Ok(None),
+    ) -> io::Result<Option<TranscriptMessage>> {
+        let position = self.messages.get(message).map(|position| *position as usize);
+        if let Some(position) = position
+            && self.index.entries.role(position) == Role::ToolResult
+        {
+            let id = self.index.entries.id(position).text();
+            let answer = self.index.line_at(&mut reader, position, |line| {
+                let is_here = memmem::find(line, id.as_bytes()).is_some();
+                is_here.then(|| TranscriptMessage::answer(id, line.len() as u64))
+            })?;
+            if answer.is_some() {
+                return Ok(answer);
+            }
         }
-    }
-
-    fn line_at<R: BufRead + Seek, T>(
-        &self,
-        mut reader: R,
-        position: usize,
-        tell: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> io::Result<Option<T>> {
-        let offset = self.index.entries.offset(position);
-        go_to(&mut reader, offset)?;
-        let mut lines = Lines::new(reader, offset);
-        let line = lines.next_line()?;
-        Ok(line.and_then(|line| tell(line.bytes)))
-    }
-
-    fn decoded(&self, position: u32, line: &[u8]) -> Option<BookMessage> {
-        let text = line_text(line);
-        let record = Record::parse(&text)?;
-        let header = record.header();
-        if header.uuid.as_deref().map(IdRef::new) != Some(self.id(position)) {
-            return None;
-        }
-        let (model, blocks) = match record.message() {
-            Some(message) => (message.model, message.blocks),
-            // Whatever it says stands elsewhere in it.
-            None => (None, vec![Block::whole(&text)]),
-        };
-        Some(BookMessage {
-            is_prompt: self.index.entries.role(position as usize) == Role::Prompt,
-            is_filler: header.kind == RecordKind::Assistant
-                && (header.is_api_error_message || model.as_deref() == Some(SYNTHETIC_MODEL)),
-            header,
-            blocks,
-            bytes: line.len() as u64,
-        })
+        self.message(reader, message)
     }
 }
 
@@ -341,8 +275,8 @@ impl IndexedBranch for Book {
         Self::of(index, until)
     }
 
-    fn turns(&self) -> usize {
-        self.turns()
+    fn turn_starts(&self) -> &[u32] {
+        &self.turns
     }
 
     fn memory_bytes(&self) -> usize {
@@ -364,26 +298,6 @@ mod tests {
         r#"{"type":"user","uuid":"u2","parentUuid":"x","origin":{"kind":"human"},"message":{"content":"two"}}"#,
         r#"{"type":"assistant","uuid":"e","parentUuid":"u2","isApiErrorMessage":true,"message":{"content":"limit"},"forkedFrom":{"sessionId":"o","messageUuid":"m"}}"#,
     ];
-
-    #[test]
-    fn messages_and_turns_are_found_by_number_and_by_uuid() {
-        let bytes = LINES.join("\n");
-        let book = Book::read(bytes.as_bytes(), None).unwrap().unwrap();
-        assert_eq!((book.messages(), book.turns(), book.damages), (5, 2, 0));
-        assert_eq!((book.turn(0), book.turn(1), book.turn(2)), (1..3, 3..5, 5..5));
-        assert_eq!(
-            [0, 1, 2, 3].map(|message| book.turn_of(message)),
-            [None, Some(0), Some(0), Some(1)]
-        );
-        assert_eq!((book.find("u2"), book.find("x")), (Some(3), None));
-        let error = book.message(Cursor::new(&bytes), 4).unwrap().unwrap();
-        assert!(error.is_filler);
-        assert_eq!(error.header.forked_from, Some(("o".to_owned(), "m".to_owned())));
-        assert_eq!(error.bytes, LINES[5].len() as u64);
-        let cut = Book::read(bytes.as_bytes(), Some("a1")).unwrap().unwrap();
-        assert_eq!(cut.messages(), 3);
-        assert!(Book::read(bytes.as_bytes(), Some("nowhere")).unwrap().is_none());
-    }
 
     #[test]
     fn records_of_kinds_that_are_not_known_are_counted_on_the_branch_and_on_its_end() {
@@ -424,13 +338,11 @@ mod tests {
         let book = Book::read(bytes.as_bytes(), None).unwrap().unwrap();
         let outline = |message, text: &str| book.outline(Cursor::new(text), message).unwrap();
         let length = result("r1").len() as u64;
-        assert_eq!(outline(1, &bytes), Some(Outline::Result { bytes: length }));
+        let answer = TranscriptMessage::answer("r1".to_owned(), length);
+        assert_eq!(outline(1, &bytes), Some(answer));
         for message in [0, 2] {
             let whole = book.message(Cursor::new(&bytes), message).unwrap();
-            assert_eq!(
-                outline(message, &bytes),
-                whole.map(Box::new).map(Outline::Message)
-            );
+            assert_eq!(outline(message, &bytes), whole);
         }
         // Another record stands there.
         assert_eq!(outline(1, &bytes.replace(&result("r1"), &result("r2"))), None);
@@ -448,6 +360,6 @@ mod tests {
             assert_eq!(book.message(Cursor::new(changed), 4).unwrap(), None);
         }
         let empty = Book::read(&b""[..], None).unwrap().unwrap();
-        assert_eq!((empty.messages(), empty.turns()), (0, 0));
+        assert_eq!((empty.messages(), empty.turn_starts().len()), (0, 0));
     }
 }

@@ -252,58 +252,6 @@ mod tests {
         (found.collect(), told)
     }
 
-    #[test]
-    fn files_of_the_source_are_collected_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let project = folder.path();
-        let said = record(
-            &[
-                "/p/source/tool-results/a.txt",
-                "/p/source/tool-results/b.txt",
-                "/p/fork/tool-results/c.txt",
-            ],
-            &["x1", "x2", "x3"],
-        );
-        let fork = put(project, "fork.jsonl", &said);
-        put(project, "fork/tool-results/c.txt", "own");
-        put(project, "fork/tool-results/b.txt", "own, of the same name");
-        put(project, "source/tool-results/a.txt", "a");
-        put(project, "source/tool-results/b.txt", "b");
-        put(project, "source/tool-results/d.txt", "d");
-        put(project, "source/tool-results/other.txt", "nobody names it");
-        // A subagent's long results lie there too.
-        put(
-            project,
-            "source/subagents/agent-x1.jsonl",
-            &record(&["/p/source/tool-results/d.txt"], &[]),
-        );
-        put(project, "source/subagents/agent-x1.meta.json", "{}");
-        // Where older ones are, and newer ones.
-        put(project, "agent-x2.jsonl", "{}\n{\"torn");
-        put(project, "source/subagents/deep/agent-x3.jsonl", "{}\n");
-        let mut claimed = Claimed::default();
-        let (found, told) = collected(&fork, &mut claimed);
-        let known = |name: &str, as_: &str| (name.to_owned(), Some(as_.to_owned()));
-        let plain = |name: &str| (name.to_owned(), None);
-        let mut sorted = found.clone();
-        sorted.sort();
-        assert_eq!(
-            sorted,
-            [
-                plain("fork/subagents/agent-x1.jsonl"),
-                plain("fork/subagents/agent-x1.meta.json"),
-                plain("fork/subagents/agent-x2.jsonl"),
-                plain("fork/subagents/agent-x3.jsonl"),
-                known("fork/tool-results/a.txt", "source/tool-results/a.txt"),
-                known("fork/tool-results/d.txt", "source/tool-results/d.txt"),
-                known("fork/tool-results/source/b.txt", "source/tool-results/b.txt"),
-            ]
-        );
-        assert_eq!(told, None);
-        let other = put(project, "other.jsonl", &said);
-        assert_eq!(collected(&other, &mut claimed), (Vec::new(), None));
-    }
-
     /// A conversation may have moved on from one folder to another, and a session looks in its own alone.
     #[test]
     fn what_goes_along_with_another_project_is_none_of_this_one() {

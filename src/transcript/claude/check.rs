@@ -20,7 +20,7 @@ use bridge_protocol::check::FindingKind;
 use super::record::Record;
 use super::{Index, RecordFacts, Selection};
 use crate::transcript::check::{
-    CALLS_UNTOLD, FINDINGS_OF_A_KIND_LIMIT, Findings, Item, Report, Strange, hash_of, quoted,
+    CALLS_UNTOLD, Calls, FINDINGS_OF_A_KIND_LIMIT, Findings, Item, Report, Strange, hash_of, quoted,
 };
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{
@@ -32,9 +32,6 @@ pub(super) use unanswered::unanswered;
 /// What a resume makes of messages whose parents do not lead to the place that the agent noted last.
 const LEFT_OUT: &str = "a resume continues from the place that the agent recorded last in the file, which the parents of this \
                         record do not lead to, so it leaves out this record and those after it";
-
-/// What Claude writes in place of a tool's result that it has put into a file, and what stands before that file's path.
-pub(in crate::transcript) const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
 
 /// A file that a record names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,9 +57,7 @@ pub(super) fn check(
         index: Index::default(),
         chain: Vec::new(),
         messages: 0,
-        calls: HashMap::new(),
-        are_calls_known: true,
-        unasked: Vec::new(),
+        calls: Some(Calls::default()),
         foreign: HashMap::new(),
         findings: Findings::default(),
     };
@@ -91,13 +86,6 @@ pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile
     Ok((named, has_more))
 }
 
-/// A call of a tool.
-struct Call {
-    line: u64,
-    offset: u64,
-    tool: String,
-}
-
 struct Checker<'a, F> {
     upstream_id: &'a str,
     is_there: F,
@@ -106,12 +94,8 @@ struct Checker<'a, F> {
     chain: Vec<(u64, u64)>,
     /// Messages that are not a subagent's.
     messages: u64,
-    /// By a hash of their ids; none once the result was seen.
-    calls: HashMap<u64, Option<Call>>,
-    /// Whether all calls and results were noted.
-    are_calls_known: bool,
-    /// The results of calls that were not seen before, by line and offset.
-    unasked: Vec<(u64, u64)>,
+    /// None where not all calls and results were noted.
+    calls: Option<Calls>,
     /// Where each other session was named first, and how often it was, by a hash of its id.
     foreign: HashMap<u64, (u64, u64, String)>,
     findings: Findings,
@@ -128,7 +112,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             );
             self.findings
                 .add(place.number, FindingKind::OversizedLine, detail);
-            self.are_calls_known = false;
+            self.calls = None;
             return;
         }
         match &line.what {
@@ -201,25 +185,12 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         );
         self.findings
             .add(place.number, FindingKind::OversizedLine, detail);
-        self.are_calls_known = false;
+        self.calls = None;
     }
 
     fn message(&mut self, place: LinePosition, items: Vec<Item>, mut named: Vec<SideFile>) {
-        for item in items {
-            match item {
-                Item::Call { id, tool } => {
-                    let call = Call {
-                        line: place.number,
-                        offset: place.offset,
-                        tool,
-                    };
-                    self.calls.insert(id, Some(call));
-                }
-                Item::Result { id } => match self.calls.get_mut(&id) {
-                    Some(call) => *call = None,
-                    None => self.unasked.push((place.number, place.offset)),
-                },
-            }
+        if let Some(calls) = &mut self.calls {
+            items.into_iter().for_each(|item| calls.take(place, item));
         }
         named.sort();
         named.dedup();
@@ -331,30 +302,27 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 self.judge_beginning(*first);
             }
         }
-        if !self.are_calls_known {
-            return;
-        }
-        let mut calls: Vec<Call> = std::mem::take(&mut self.calls).into_values().flatten().collect();
-        calls.sort_by_key(|call| call.line);
-        for call in calls {
-            let effect = if selection.contains(call.offset) {
+        let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
+        for (place, tool) in calls {
+            let effect = if selection.contains(place.offset) {
                 "a resume works: at the end of the history the agent adds that the call was interrupted, elsewhere it \
                  may leave out the call"
             } else {
                 "it is on a branch that a resume does not follow"
             };
-            let detail = format!("the tool {} was called and has no result: {effect}", call.tool);
+            let detail = format!("the tool {tool} was called and has no result: {effect}");
             self.findings
-                .add(call.line, FindingKind::ToolUseWithoutResult, detail);
+                .add(place.number, FindingKind::ToolUseWithoutResult, detail);
         }
-        for (line, offset) in std::mem::take(&mut self.unasked) {
-            let effect = if selection.contains(offset) {
+        for place in unasked {
+            let effect = if selection.contains(place.offset) {
                 "a resume leaves it out, and the model gets \"(no content)\" if the message has nothing else"
             } else {
                 "it is on a branch that a resume does not follow"
             };
             let detail = format!("the result of a tool without an earlier call of that tool: {effect}");
-            self.findings.add(line, FindingKind::ResultWithoutToolUse, detail);
+            self.findings
+                .add(place.number, FindingKind::ResultWithoutToolUse, detail);
         }
     }
 
@@ -375,17 +343,6 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         let place = self.chain.binary_search_by_key(&offset, |(offset, _)| *offset);
         place.map_or(0, |place| self.chain[place].1)
     }
-}
-
-/// The file into which the text of a result was put.
-fn persisted_path(text: &str) -> Option<SideFile> {
-    let (beginning, before_path) = PERSISTED_RESULT;
-    if !text.trim_start().starts_with(beginning) {
-        return None;
-    }
-    let path = text.split_once(before_path)?.1.lines().next()?.trim();
-    path.contains("tool-results")
-        .then(|| SideFile::ToolResult(path.to_owned()))
 }
 
 #[cfg(test)]

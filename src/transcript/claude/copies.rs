@@ -16,6 +16,7 @@ use crate::transcript::dialect::turns_in_words as words;
 use crate::transcript::file_read::Identity;
 use crate::transcript::library::Library;
 use crate::transcript::locate::{file_name, locate, own_folder};
+use crate::transcript::opened::OpenTranscript;
 use crate::transcript::origin::Origin;
 
 /// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
@@ -152,7 +153,7 @@ fn rank(library: &Library, path: &Path) -> (usize, Option<Timestamp>) {
 
 /// How many turns a copy has on its live branch, those before a compaction too; 0 where it cannot be read.
 fn turns(library: &Library, path: &Path) -> usize {
-    library.open(path, None).map_or(0, |open| open.book.turns())
+    library.open(path, None).map_or(0, |open| open.turns())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::transcript::library::Library;
 use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::on_disk::OnDisk;
-use crate::transcript::opened::Opened;
+use crate::transcript::opened::{OpenTranscript, Opened};
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::{self, Parts, parts};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
@@ -268,7 +268,7 @@ impl Dialect for Claude {
 fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk, TranscriptError> {
     let mut open = library.open(path, until)?;
     let book = Arc::clone(&open.book);
-    let turns = book.turns() as u64;
+    let turns = open.turns() as u64;
     let turns_at_most = if book.cut_by_compaction {
         u64::MAX
     } else {
@@ -291,7 +291,7 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
         None if book.breaks > 0 => repaired().unwrap_or(0),
         _ => 0,
     };
-    let last_turn = book.turns().checked_sub(1).map(|last| book.turn(last));
+    let last_turn = open.turns().checked_sub(1).map(|last| open.turn(last));
     let last_is_cut = match last_turn {
         None => false,
         Some(messages) => messages.len() == 1 || book.ends_torn() && !open.ends_with_reply()?,

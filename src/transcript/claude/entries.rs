@@ -10,7 +10,8 @@ use std::iter::successors;
 
 use hashbrown::HashTable;
 
-use super::facts::{ChainFacts, IdRef, RecordId, Role};
+use super::facts::{ChainFacts, Role};
+use crate::transcript::record_id::{IdRef, RecordId};
 
 /// The chain records of a transcript, in the order of the file.
 #[derive(Debug, Clone, Default)]

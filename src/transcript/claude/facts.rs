@@ -1,9 +1,8 @@
 //! What the index reads of a record: its ids, and its role in a history.
 
-use uuid::Uuid;
-
 use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_session_wide};
 use crate::transcript::fields::Fields;
+use crate::transcript::record_id::RecordId;
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
 /// The members that the index reads.
@@ -88,20 +87,6 @@ pub(in crate::transcript) enum Role {
     Other,
 }
 
-/// A record's uuid: 16 bytes where it is one, its text where an agent writes something else.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::transcript) enum RecordId {
-    Uuid(u128),
-    Text(Box<str>),
-}
-
-/// A record's uuid, borrowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum IdRef<'a> {
-    Uuid(u128),
-    Text(&'a str),
-}
-
 impl RecordFacts {
     /// Reads a record.
     pub(in crate::transcript) fn of(record: &Record<'_>) -> Self {
@@ -166,81 +151,6 @@ impl Role {
         }
     }
 }
-
-impl RecordId {
-    pub(super) fn new(text: &str) -> Self {
-        IdRef::new(text).to_owned()
-    }
-
-    pub(super) fn as_ref(&self) -> IdRef<'_> {
-        match self {
-            Self::Uuid(value) => IdRef::Uuid(*value),
-            Self::Text(text) => IdRef::Text(text),
-        }
-    }
-}
-
-impl<'a> IdRef<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        // Only the form that is written back the same way may be folded, or two ids could become one.
-        folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
-    }
-
-    pub(super) fn to_owned(self) -> RecordId {
-        match self {
-            Self::Uuid(value) => RecordId::Uuid(value),
-            Self::Text(text) => RecordId::Text(text.into()),
-        }
-    }
-
-    pub(super) fn text(self) -> String {
-        match self {
-            Self::Uuid(value) => Uuid::from_u128(value).hyphenated().to_string(),
-            Self::Text(text) => text.into(),
-        }
-    }
-}
-
-/// A uuid in small letters with hyphens.
-fn folded(text: &[u8]) -> Option<u128> {
-    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-    let text: &[u8; 36] = text.try_into().ok()?;
-    if HYPHENS.iter().any(|place| text[*place] != b'-') {
-        return None;
-    }
-    let (mut value, mut seen) = (0u128, 0);
-    for part in [
-        &text[..8],
-        &text[9..13],
-        &text[14..18],
-        &text[19..23],
-        &text[24..],
-    ] {
-        let mut digits = 0u64;
-        for byte in part {
-            let digit = DIGITS[usize::from(*byte)];
-            seen |= digit;
-            digits = digits << 4 | u64::from(digit);
-        }
-        value = value << (4 * part.len()) | u128::from(digits);
-    }
-    (seen != NO_DIGIT).then_some(value)
-}
-
-/// No digits make this together, and it stays what it is beside any.
-const NO_DIGIT: u8 = u8::MAX;
-
-/// What each byte is worth as a hexadecimal digit in small letters.
-static DIGITS: [u8; 256] = {
-    let mut table = [NO_DIGIT; 256];
-    let digits = b"0123456789abcdef";
-    let mut value = 0;
-    while value < digits.len() {
-        table[digits[value] as usize] = value as u8;
-        value += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::entries::Parent;
-use super::facts::{IdRef, Role};
+use super::facts::Role;
 use super::index::Index;
 use super::walk::Selection;
+use crate::transcript::record_id::IdRef;
 
 /// A reply of the model: by a hash of its id, and of a record without one by where that stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

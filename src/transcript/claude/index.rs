@@ -1,14 +1,15 @@
 //! The first pass over a transcript: every chain record in some tens of bytes.
 
-use std::io::{self, BufRead, Seek, SeekFrom};
+use std::io::{self, BufRead, Seek};
 
 use super::entries::{Entries, Parent};
-use super::facts::{ChainFacts, INDEX, IdRef, RecordFacts, RecordId, Role};
+use super::facts::{ChainFacts, INDEX, RecordFacts, Role};
 use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::indexes::{Extent, GrowingIndex};
-use crate::transcript::lines::{Lines, line_text};
+use crate::transcript::lines::{Lines, go_to, line_text};
+use crate::transcript::record_id::{IdRef, RecordId};
 use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// Where every chain record of a transcript stands and how they hang together.
@@ -240,7 +241,7 @@ impl Index {
     ///
     /// # Errors
     /// What the reader answers.
-    pub fn live_turn_end(&self, mut reader: impl BufRead + Seek) -> io::Result<TurnEnd> {
+    pub fn live_turn_end(&self, reader: impl BufRead + Seek) -> io::Result<TurnEnd> {
         let Some(leaf) = self.live_leaf() else {
             return Ok(TurnEnd::Open);
         };
@@ -252,21 +253,39 @@ impl Index {
                 _ => break,
             }
         }
-        let offset = self.entries.offset(position);
-        reader.seek(SeekFrom::Start(offset))?;
-        let mut lines = Lines::new(reader, offset);
-        let Some(line) = lines.next_line()? else {
-            return Ok(TurnEnd::Open);
-        };
-        let text = line_text(line.bytes);
-        let record = Record::parse(&text).filter(|record| {
-            let uuid = record.fields.text("uuid");
-            uuid.is_some_and(|uuid| IdRef::new(&uuid) == self.entries.id(position))
-        });
-        Ok(match record.map_or(TurnEnd::Open, |record| record.turn_end()) {
+        let end = self.record_at(reader, position, |record, _| record.turn_end())?;
+        Ok(match end.unwrap_or(TurnEnd::Open) {
             TurnEnd::Ambiguous if position != leaf => TurnEnd::Over,
             end => end,
         })
+    }
+
+    /// Reads the record at this place and its line. None when something else stands there by now.
+    pub(super) fn record_at<T>(
+        &self,
+        reader: impl BufRead + Seek,
+        position: usize,
+        tell: impl FnOnce(&Record<'_>, &[u8]) -> T,
+    ) -> io::Result<Option<T>> {
+        self.line_at(reader, position, |line| {
+            let text = line_text(line);
+            let record = Record::parse(&text)?;
+            let uuid = record.fields.text("uuid")?;
+            (IdRef::new(&uuid) == self.entries.id(position)).then(|| tell(&record, line))
+        })
+    }
+
+    /// Reads the line of the record at this place.
+    pub(super) fn line_at<T>(
+        &self,
+        mut reader: impl BufRead + Seek,
+        position: usize,
+        tell: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let offset = self.entries.offset(position);
+        go_to(&mut reader, offset)?;
+        let mut lines = Lines::new(reader, offset);
+        Ok(lines.next_line()?.and_then(|line| tell(line.bytes)))
     }
 
     /// The records of the branch that ends with `until`, or of the live branch. None when there is no such

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::BufReader;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Index;
-use super::book::{Book, Outline};
+use super::book::Book;
 use super::check::{self, SideFile};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
+use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{self, Loss, OpenTranscript};
 use crate::transcript::parts::own_folder;
@@ -145,9 +145,7 @@ impl OpenBook {
             reader: BufReader::with_capacity(READ_BYTES, file),
         }
     }
-}
 
-impl OpenBook {
     /// As [`Book::ends_with_reply`].
     ///
     /// # Errors
@@ -172,16 +170,8 @@ impl OpenTranscript for OpenBook {
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
-    fn turns(&self) -> usize {
-        self.book.turns()
-    }
-
-    fn turn(&self, turn: usize) -> Range<usize> {
-        self.book.turn(turn)
-    }
-
-    fn turn_of(&self, message: usize) -> Option<usize> {
-        self.book.turn_of(message)
+    fn turn_starts(&self) -> &[u32] {
+        self.book.turn_starts()
     }
 
     fn record_id(&self, message: usize) -> String {
@@ -192,28 +182,19 @@ impl OpenTranscript for OpenBook {
         self.book.find(record_id)
     }
 
-    fn begin_offset(&self, turn: usize) -> Option<u64> {
-        self.book.begin_offset(turn)
-    }
-
-    fn end_offset(&self, turn: usize) -> Option<u64> {
-        self.book.end_offset(turn)
+    fn offset(&self, message: usize) -> Option<u64> {
+        self.book.offset(message)
     }
 
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let read = self.book.message(&mut self.reader, message);
-        let read = read.map_err(TranscriptError::io("read", &self.path))?;
-        Ok(read.map(TranscriptMessage::from))
+        read.map_err(TranscriptError::io("read", &self.path))
     }
 
     /// A tool's answer is not decoded.
     fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let read = self.book.outline(&mut self.reader, message);
-        let read = read.map_err(TranscriptError::io("read", &self.path))?;
-        Ok(read.map(|outline| match outline {
-            Outline::Message(read) => TranscriptMessage::from(*read),
-            Outline::Result { bytes } => TranscriptMessage::answer(self.book.uuid(message), bytes),
-        }))
+        read.map_err(TranscriptError::io("read", &self.path))
     }
 
     fn losses(&self) -> Vec<Loss> {
@@ -233,7 +214,7 @@ impl OpenTranscript for OpenBook {
     }
 
     fn copied_turns(&self, last: &str) -> Option<usize> {
-        match self.book.find(last).and_then(|last| self.book.turn_of(last)) {
+        match self.book.find(last).and_then(|last| self.turn_of(last)) {
             Some(turn) => Some(turn + 1),
             // The user went back behind it: what was copied stands before it in the file, and what is new after it.
             None => self.book.turns_begun_by(last),
@@ -252,40 +233,6 @@ impl OpenTranscript for OpenBook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::indexes::GrowingIndex;
-
-    const PROMPT: &str = r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"hi"}}"#;
-    const REPLY: &str = r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"hello"}}"#;
-
-    #[test]
-    fn only_whole_lines_count() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("s.jsonl");
-        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{{\"type\":\"user\",\"uu")).expect("a file");
-        let torn = index(&path).expect("an index");
-        assert_eq!((torn.prompts(), torn.live_uuid().as_deref()), (1, Some("a1")));
-        assert!(torn.ends_torn());
-        assert_eq!(
-            torn.extent().bytes,
-            std::fs::metadata(&path).expect("a file").len()
-        );
-
-        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n")).expect("a file");
-        assert!(!index(&path).expect("an index").ends_torn());
-    }
-
-    #[test]
-    fn a_forks_subagents_are_found_with_the_session_that_it_was_forked_from() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("fork.jsonl");
-        let result = r#"{"type":"user","uuid":"r1","parentUuid":"a1","toolUseResult":{"agentId":"x7"},"message":{"content":[]}}"#;
-        std::fs::write(&path, format!("{PROMPT}\n{REPLY}\n{result}\n")).expect("a file");
-        assert_eq!(check(&path).expect("a report").findings.len(), 1);
-        let subagents = folder.path().join("source/subagents");
-        std::fs::create_dir_all(&subagents).expect("a folder");
-        std::fs::write(subagents.join("agent-x7.jsonl"), "").expect("a file");
-        assert_eq!(check(&path).expect("a report").findings, []);
-    }
 
     #[test]
     fn the_project_is_walked_once_for_all_subagents_that_are_not_there() {

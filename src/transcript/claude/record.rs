@@ -4,97 +4,11 @@
 //! of another type than expected is kept or passed over, and a garbage line is a value, not an error. Pure;
 //! knows nothing of how records make a history (see `claude`).
 
+use std::borrow::Cow;
+
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
-
-/// The kinds of records that hold messages, and all others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordKind {
-    /// A prompt, a tool's result, or something that the agent says in the user's name.
-    User,
-    /// One content block of a reply.
-    Assistant,
-    /// Any other `type`, or none.
-    Other,
-}
-
-/// What stands around a record's message. An absent member, null, and one of another type are all `None`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecordHeader {
-    /// `type`.
-    pub kind: RecordKind,
-    /// `uuid`; only records that are part of the chain have one.
-    pub uuid: Option<String>,
-    /// `isSidechain`: said to or by a subagent.
-    pub is_sidechain: bool,
-    /// `isMeta`: written in the user's name by the agent.
-    pub is_meta: bool,
-    /// `isApiErrorMessage`: in place of a reply, the error that the model's server gave.
-    pub is_api_error_message: bool,
-    /// `isCompactSummary`: what replaces the history before a compaction.
-    pub is_compact_summary: bool,
-    /// Whether `toolUseResult` is there: a user record that holds a tool's result.
-    pub has_tool_use_result: bool,
-    /// `sessionId`.
-    pub session_id: Option<String>,
-    /// `cwd`.
-    pub cwd: Option<String>,
-    /// `timestamp`, RFC 3339, as written.
-    pub timestamp: Option<String>,
-    /// `forkedFrom`: the session and the record of it that this one is a copy of.
-    pub forked_from: Option<(String, String)>,
-}
-
-/// The message of a user or assistant record.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Message {
-    /// `id`, as the model's server gave it; user messages have none.
-    pub id: Option<String>,
-    /// `model`; `<synthetic>` for what the agent filled in itself.
-    pub model: Option<String>,
-    /// `stop_reason`: why the model ended; none where that was not known when the record was written.
-    pub stop_reason: Option<String>,
-    /// Its content; a string counts as one text block, and what has no form that is known here as one [other](Block::Other).
-    pub blocks: Vec<Block>,
-}
-
-/// One content block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Block {
-    /// Text.
-    Text(String),
-    /// The model calls a tool.
-    ToolUse(ToolUse),
-    /// What a tool answered.
-    ToolResult {
-        /// The `id` of the call.
-        tool_use_id: String,
-        /// The text of the answer; empty when it has none.
-        text: String,
-        /// Whether the tool failed or was refused.
-        is_error: bool,
-        /// What else it answered, where the form of that is not known here; pictures and the like are left out.
-        strange: Vec<Block>,
-    },
-    /// Any other block (an image, a thought), as JSON.
-    Other {
-        /// Its `type`, empty when it has none.
-        kind: String,
-        /// The whole block.
-        json: String,
-    },
-}
-
-/// A call of a tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolUse {
-    /// The call's id, which its result names.
-    pub id: String,
-    /// The tool's name.
-    pub name: String,
-    /// The arguments, as JSON, byte for byte.
-    pub input_json: String,
-}
+use crate::transcript::message::Part;
 
 /// A record whose members can still be asked for.
 #[derive(Debug)]
@@ -146,52 +60,61 @@ impl<'a> Record<'a> {
         Fields::parse(text).map(|fields| Self { fields })
     }
 
-    /// What stands around the message.
+    /// Whether it is of this kind. `user` and `assistant` are messages.
     #[must_use]
-    pub fn header(&self) -> RecordHeader {
-        let fields = &self.fields;
-        RecordHeader {
-            kind: match fields.str("type").as_deref() {
-                Some("user") => RecordKind::User,
-                Some("assistant") => RecordKind::Assistant,
-                _ => RecordKind::Other,
-            },
-            uuid: fields.text("uuid"),
-            is_sidechain: fields.flag("isSidechain"),
-            is_meta: fields.flag("isMeta"),
-            is_api_error_message: fields.flag("isApiErrorMessage"),
-            is_compact_summary: fields.flag("isCompactSummary"),
-            has_tool_use_result: fields.raw("toolUseResult").is_some(),
-            session_id: fields.text("sessionId"),
-            cwd: fields.text("cwd"),
-            timestamp: fields.text("timestamp"),
-            forked_from: fields
-                .object("forkedFrom")
-                .and_then(|from| from.text("sessionId").zip(from.text("messageUuid"))),
-        }
+    pub fn is_of(&self, kind: &str) -> bool {
+        self.fields.str("type").as_deref() == Some(kind)
     }
 
-    /// The message, of records that hold one.
+    /// What its message says; none where it holds no message. A string counts as one text, and what has no form that is known
+    /// here is [other](Part::Other).
     #[must_use]
-    pub fn message(&self) -> Option<Message> {
+    pub fn parts(&self) -> Option<Vec<Part>> {
         let whole = said(&self.fields, "message")?;
         let Some(message) = Fields::of(whole) else {
-            return Some(Message {
-                blocks: vec![Block::whole(whole.get())],
-                ..Message::default()
-            });
+            return Some(vec![Part::whole(whole.get())]);
         };
-        let blocks = match (message.array("content"), message.text("content")) {
-            (Some(items), _) => items.into_iter().map(Block::parse).collect(),
-            (None, Some(text)) => vec![Block::Text(text)],
-            (None, None) => vec![Block::whole(said(&message, "content").unwrap_or(whole).get())],
-        };
-        Some(Message {
-            id: message.text("id"),
-            model: message.text("model"),
-            stop_reason: message.text("stop_reason"),
-            blocks,
+        Some(match (message.array("content"), message.text("content")) {
+            (Some(items), _) => {
+                let mut parts = Vec::with_capacity(items.len());
+                items.into_iter().for_each(|item| add_block(item, &mut parts));
+                parts
+            }
+            (None, Some(text)) => vec![Part::Text(text)],
+            (None, None) => vec![Part::whole(said(&message, "content").unwrap_or(whole).get())],
         })
+    }
+
+    /// All texts of its message, one empty line between two.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let texts = self.parts().unwrap_or_default().into_iter();
+        let texts = texts.filter_map(|part| match part {
+            Part::Text(text) => Some(text),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// What is said of its message: its `id`, which the model's server gave, the `model`, or the `stop_reason`.
+    #[must_use]
+    pub fn of_message(&self, name: &str) -> Option<String> {
+        self.fields.object("message")?.text(name)
+    }
+
+    /// The session and the record of it that this one is a copy of.
+    #[must_use]
+    pub fn forked_from(&self) -> Option<(String, String)> {
+        let from = self.fields.object("forkedFrom")?;
+        from.text("sessionId").zip(from.text("messageUuid"))
+    }
+
+    /// Whether it stands in place of a reply: an error of the model's server, or what the agent filled in.
+    #[must_use]
+    pub fn is_filler(&self) -> bool {
+        self.is_of("assistant")
+            && (self.fields.flag("isApiErrorMessage")
+                || self.of_message("model").as_deref() == Some(SYNTHETIC_MODEL))
     }
 
     /// Whether a person wrote this record's message.
@@ -201,7 +124,7 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn is_human_prompt(&self) -> bool {
         let fields = &self.fields;
-        if !self.is_users() || fields.flag("isSidechain") {
+        if !self.is_of("user") || fields.flag("isSidechain") {
             return false;
         }
         if let Some(kind) = fields.object("origin").and_then(|origin| origin.str("kind")) {
@@ -210,71 +133,59 @@ impl<'a> Record<'a> {
         if fields.flag("isMeta") || fields.flag("isCompactSummary") || fields.raw("toolUseResult").is_some() {
             return false;
         }
-        let Some(message) = self.message() else {
-            return false;
+        let parts = self.parts().unwrap_or_default();
+        let is_prompt = |part: &Part| match part {
+            Part::Text(text) => is_prompt_text(text),
+            Part::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
+            part => matches!(part, Part::Image { .. }),
         };
-        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
-        let is_prompt = |block: &Block| match block {
-            Block::Text(text) => is_prompt_text(text.as_bytes()),
-            Block::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
-            Block::ToolUse(_) | Block::ToolResult { .. } => false,
-        };
-        !message.blocks.iter().any(is_result) && message.blocks.iter().any(is_prompt)
+        !parts.iter().any(Part::is_result) && parts.iter().any(is_prompt)
     }
 
-    fn is_users(&self) -> bool {
-        self.fields.str("type").as_deref() == Some("user")
-    }
-}
-
-impl TurnEnd {
-    /// Whether a turn is over with this message: it is a reply's text with which the model ended, an error in place of
-    /// one, or the mark of an interruption.
-    #[must_use]
-    pub fn of(header: &RecordHeader, message: &Message) -> Self {
-        let calls = |block: &Block| matches!(block, Block::ToolUse(_));
-        let says = |block: &Block| matches!(block, Block::Text(text) if !text.is_empty());
-        match header.kind {
-            RecordKind::Assistant if header.is_api_error_message => Self::Over,
-            RecordKind::Assistant if message.blocks.iter().any(calls) || !message.blocks.iter().any(says) => {
-                Self::Open
-            }
-            RecordKind::Assistant => match message.stop_reason.as_deref() {
-                Some("tool_use") => Self::Open,
-                // Claude Code asks the model to go on behind these, some times (2.1.316). A `pause_turn` it takes as an end.
-                None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => Self::Ambiguous,
-                Some(_) => Self::Over,
-            },
-            RecordKind::User if message.text().starts_with(INTERRUPTED_TEXT) => Self::Over,
-            _ => Self::Open,
-        }
-    }
-}
-
-impl Record<'_> {
-    /// Whether a turn is over with this record, see [`TurnEnd::of`].
+    /// Whether a turn is over with this record: it is a reply's text with which the model ended, an error in place of one, or the
+    /// mark of an interruption.
     #[must_use]
     pub fn turn_end(&self) -> TurnEnd {
-        let message = self.message();
-        message.map_or(TurnEnd::Open, |message| TurnEnd::of(&self.header(), &message))
+        if self.is_of("user") {
+            return match self.text().starts_with(INTERRUPTED_TEXT) {
+                true => TurnEnd::Over,
+                false => TurnEnd::Open,
+            };
+        }
+        let parts = self.parts().unwrap_or_default();
+        let calls = |part: &Part| matches!(part, Part::ToolCall { .. });
+        let says = |part: &Part| matches!(part, Part::Text(text) if !text.is_empty());
+        if !self.is_of("assistant") {
+            TurnEnd::Open
+        } else if self.fields.flag("isApiErrorMessage") {
+            TurnEnd::Over
+        } else if parts.iter().any(calls) || !parts.iter().any(says) {
+            TurnEnd::Open
+        } else {
+            match self.of_message("stop_reason").as_deref() {
+                Some("tool_use") => TurnEnd::Open,
+                // Claude Code asks the model to go on behind these, some times (2.1.316). A `pause_turn` it takes as an end.
+                None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => TurnEnd::Ambiguous,
+                Some(_) => TurnEnd::Over,
+            }
+        }
     }
 
     /// Whether this is a command of the agent's own that a person typed, or its output.
     #[must_use]
     pub fn is_aside(&self) -> bool {
-        if !self.is_users() || self.fields.flag("isCompactSummary") || self.is_human_prompt() {
-            return false;
-        }
-        self.message()
-            .is_some_and(|message| is_aside_text(message.text().as_bytes()))
+        let may_be = self.is_of("user") && !self.fields.flag("isCompactSummary") && !self.is_human_prompt();
+        may_be && is_one_of(&self.text(), &ASIDES)
     }
 }
 
 /// Whether a text in a user record that says no more may be a prompt, by how it begins.
-pub(super) fn is_prompt_text(text: &[u8]) -> bool {
-    !NOT_PROMPTS
-        .iter()
-        .any(|beginning| text.starts_with(beginning.as_bytes()))
+fn is_prompt_text(text: &str) -> bool {
+    !is_one_of(text, &NOT_PROMPTS)
+}
+
+fn is_one_of(text: &str, beginnings: &[&str]) -> bool {
+    beginnings.iter().any(|beginning| text.starts_with(beginning))
 }
 
 /// Whether records of this kind are about the session as a whole, wherever in the file they stand: a fork by the agent itself
@@ -286,95 +197,74 @@ pub(super) fn is_session_wide(kind: &str) -> bool {
     )
 }
 
-/// Whether a text is a command of the agent's own that a person typed, or its output, by how it begins.
-pub(super) fn is_aside_text(text: &[u8]) -> bool {
-    ASIDES
-        .iter()
-        .any(|beginning| text.starts_with(beginning.as_bytes()))
-}
-
-impl Message {
-    /// All text blocks, one empty line between two.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let texts: Vec<&str> = self
-            .blocks
-            .iter()
-            .filter_map(|block| match block {
-                Block::Text(text) => Some(text.as_str()),
-                _ => None,
-            })
-            .collect();
-        texts.join("\n\n")
-    }
-}
-
-impl Block {
-    /// A record, or a part of it, whose form is not known. It has no type of its own: what is a picture or a text in a list may
-    /// be another thing elsewhere.
-    pub(super) fn whole(json: &str) -> Self {
-        Self::Other {
-            kind: String::new(),
-            json: json.to_owned(),
-        }
-    }
-
-    fn parse(json: Json<'_>) -> Self {
-        let other = |kind: String| Self::Other {
-            kind,
-            json: json.get().to_owned(),
-        };
-        let Some(fields) = Fields::of(json) else {
-            return json
-                .text()
-                .map_or_else(|| other(String::new()), |text| Self::Text(text.into_owned()));
-        };
-        let kind = fields.text("type").unwrap_or_default();
-        match kind.as_str() {
-            "text" => fields.text("text").map_or_else(|| other(kind), Self::Text),
-            "tool_use" => match (fields.text("id"), fields.text("name")) {
-                (Some(id), Some(name)) => Self::ToolUse(ToolUse {
-                    id,
-                    name,
-                    input_json: fields.raw("input").map_or("{}", |raw| raw.get()).to_owned(),
-                }),
-                _ => other(kind),
-            },
-            "tool_result" => match fields.text("tool_use_id") {
-                Some(tool_use_id) => {
-                    let (text, strange) = answer(&fields);
-                    Self::ToolResult {
-                        tool_use_id,
-                        text,
-                        is_error: fields.flag("is_error"),
-                        strange,
-                    }
-                }
-                None => other(kind),
-            },
-            _ => other(kind),
-        }
-    }
-}
-
-/// A tool's result is a string, or blocks of which the text ones count; and what of it has no form that is known here.
-fn answer(fields: &Fields<'_>) -> (String, Vec<Block>) {
-    if let Some(text) = fields.text("content") {
-        return (text, Vec::new());
-    }
-    let Some(items) = fields.array("content") else {
-        let whole = said(fields, "content").map(|whole| Block::whole(whole.get()));
-        return (String::new(), whole.into_iter().collect());
+/// A block of a message: its members, its type, and the text that it is.
+fn block(json: Json<'_>) -> (Option<Fields<'_>>, String, Option<String>) {
+    let Some(fields) = Fields::of(json) else {
+        return (None, String::new(), json.text().map(Cow::into_owned));
     };
+    let kind = fields.text("type").unwrap_or_default();
+    let text = (kind == "text").then(|| fields.text("text")).flatten();
+    (Some(fields), kind, text)
+}
+
+/// Adds what a block says: more than one part only where a tool answered something whose form is not known.
+fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
+    let (fields, kind, text) = block(json);
+    let fields = fields.unwrap_or_default();
+    let call = || {
+        Some(Part::ToolCall {
+            id: fields.text("id")?,
+            name: fields.text("name")?,
+            input_json: fields.raw("input").map_or("{}", Json::get).to_owned(),
+        })
+    };
+    let image = || {
+        let source = fields.object("source")?;
+        Some(Part::Image {
+            mime_type: source.text("media_type")?,
+            data: source.text("data")?,
+        })
+    };
+    let known = match kind.as_str() {
+        "tool_use" => call(),
+        "tool_result" if fields.str("tool_use_id").is_some() => return add_answer(&fields, parts),
+        "thinking" => fields.text("thinking").map(Part::Thought),
+        "image" => image(),
+        _ => text.map(Part::Text),
+    };
+    let json = json.get();
+    parts.push(known.unwrap_or_else(|| Part::Other {
+        kind,
+        json: json.to_owned(),
+    }));
+}
+
+/// A tool's result is a string, or blocks of which the text ones count; behind it what of it has no form that is known here.
+/// Pictures and the like are left out.
+fn add_answer(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     let (mut texts, mut strange) = (Vec::new(), Vec::new());
-    for item in items {
-        match Block::parse(item) {
-            Block::Text(text) => texts.push(text),
-            Block::Other { kind, .. } if is_known_block(&kind) => {}
-            block => strange.push(block),
+    if let Some(items) = fields.array("content") {
+        for item in items {
+            match block(item) {
+                (_, _, Some(text)) => texts.push(text),
+                (_, kind, None) if is_known_block(&kind) => {}
+                (_, kind, None) => strange.push(Part::Other {
+                    kind,
+                    json: item.get().to_owned(),
+                }),
+            }
         }
+    } else if let Some(text) = fields.text("content") {
+        texts.push(text);
+    } else {
+        strange.extend(said(fields, "content").map(|whole| Part::whole(whole.get())));
     }
-    (texts.join("\n"), strange)
+    parts.push(Part::ToolResult {
+        call_id: fields.text("tool_use_id").unwrap_or_default(),
+        text: texts.join("\n"),
+        is_error: Some(fields.flag("is_error")),
+    });
+    parts.append(&mut strange);
 }
 
 /// A member's value as it stands; one that is null is none.

@@ -26,13 +26,12 @@ pub(in crate::transcript) fn summary(ends: Ends<'_>) -> TranscriptSummary {
         let Some(record) = Record::parse(&text) else {
             continue;
         };
-        let header = record.header();
         if summary.forked_from.is_none() {
             let source = record.fields.object("forkedFrom");
             summary.forked_from = source.and_then(|source| source.text("sessionId"));
         }
-        first_cwd = first_cwd.or(header.cwd.clone());
-        first_words.take(&record, &header);
+        first_cwd = first_cwd.or_else(|| record.fields.text("cwd"));
+        first_words.take(&record);
         if first_words.are_said() {
             break;
         }

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::book::Book;
 use super::*;
-use crate::transcript::indexes::GrowingIndex;
 use crate::transcript::tests::{ToldTurn, told};
 
 /// A transcript in the making: one line a call.
@@ -111,36 +110,6 @@ fn a_mark_written_late_below_an_older_record_hides_nothing() {
     assert_eq!(said(&branch), [("one", "1"), ("two", "")]);
 }
 
-/// Claude Code names a record before a compaction within a turn that it never writes; what it kept of the turn it names too.
-#[test]
-fn before_a_compaction_within_a_turn_stands_what_it_kept() {
-    let boundary = |logical: &str| {
-        format!(
-            r#"{{"type":"system","subtype":"compact_boundary","uuid":"b","parentUuid":null,"logicalParentUuid":{logical},"compactMetadata":{{"preservedSegment":{{"headUuid":"a2","anchorUuid":"s","tailUuid":"r2"}}}}}}"#
-        )
-    };
-    for logical in ["\"never written\"", "null"] {
-        let script = Script::default()
-            .prompt("u1", "", "one")
-            .text("a1", "u1", "1")
-            .prompt("u2", "a1", "two")
-            .text("a2", "u2", "calling")
-            .line(r#"{"type":"user","uuid":"r2","parentUuid":"a2","toolUseResult":1}"#)
-            .line(&boundary(logical))
-            .line(r#"{"type":"user","uuid":"s","parentUuid":"b","isCompactSummary":true,"message":{"content":"what was"}}"#)
-            .text("a3", "s", "2")
-            .prompt("u3", "a3", "three")
-            .text("a4", "u3", "3");
-        let whole = script.read(None, true);
-        assert_eq!(
-            said(&whole),
-            [("one", "1"), ("two", "calling\n\n2"), ("three", "3")],
-            "{logical}"
-        );
-        assert_eq!((whole.breaks, whole.cut_by_compaction), (0, false));
-    }
-}
-
 #[test]
 fn how_turns_end() {
     let error = r#"{"type":"assistant","uuid":"e","parentUuid":"u","isApiErrorMessage":true,"message":{"content":[{"type":"text","text":"limit"}]}}"#;
@@ -176,56 +145,6 @@ fn how_turns_end() {
             "case {number}"
         );
     }
-}
-
-#[test]
-fn a_history_can_be_cut_at_any_record_also_on_an_abandoned_branch() {
-    let script = Script::default()
-        .prompt("u1", "", "one")
-        .text("a1", "u1", "1")
-        .prompt("u2", "a1", "abandoned")
-        .text("a2", "u2", "gone")
-        .prompt("u3", "a1", "two")
-        .text("a3", "u3", "2");
-    assert_eq!(said(&script.read(Some("a1"), false)), [("one", "1")]);
-    assert_eq!(
-        said(&script.read(Some("a2"), false)),
-        [("one", "1"), ("abandoned", "gone")]
-    );
-    let index = Index::read(&script.bytes()[..]).expect("memory can be read");
-    assert_eq!(index.select(Some("nowhere"), false), None);
-}
-
-#[test]
-fn a_whole_record_counts_without_its_newline() {
-    let mut bytes = Script::default()
-        .prompt("u1", "", "one")
-        .text("a1", "u1", "1")
-        .bytes();
-    assert_eq!(bytes.pop(), Some(b'\n'));
-    let branch = read(&bytes, None, false);
-    assert_eq!(said(&branch), [("one", "1")]);
-}
-
-#[test]
-fn a_missing_parent_is_told_and_joined_to_what_stands_before_and_a_circle_ends() {
-    let broken = Script::default()
-        .prompt("u1", "", "one")
-        .line("@ the reply to it @")
-        .prompt("u2", "missing", "two")
-        .live();
-    assert_eq!(
-        (said(&broken), broken.breaks),
-        (vec![("one", ""), ("two", "")], 1)
-    );
-    let first = Script::default().prompt("u2", "missing", "two").live();
-    assert_eq!((said(&first), first.breaks), (vec![("two", "")], 1));
-    let circle = Script::default()
-        .prompt("u1", "a1", "round")
-        .text("a1", "u1", "and round")
-        .live();
-    assert_eq!(said(&circle), [("round", "and round")]);
-    assert_eq!(circle.breaks, 1);
 }
 
 /// Three turns, of which the second has lost the result of its call; the last two hang from what is not there.
@@ -352,36 +271,6 @@ fn what_was_noted_before_a_compaction_counts_no_longer() {
     };
     assert_eq!(compacted("a1", ""), ["two"]);
     assert_eq!(compacted("", "a1"), ["one"]);
-}
-
-#[test]
-fn what_was_noted_last_is_the_same_however_the_transcript_is_read() {
-    let noted = without_a_result(|script| script.mark("a1"));
-    let compacted = without_a_result(|script| script.mark("a1"))
-        .line(r#"{"type":"system","uuid":"b","parentUuid":"a3","logicalParentUuid":"a3"}"#);
-    for script in [
-        noted,
-        without_a_result(|script| script.mark("a1")).mark("a3"),
-        compacted,
-    ] {
-        let bytes = script.bytes();
-        let whole = Index::read(&bytes[..]).expect("memory can be read");
-        let starts = (1..=bytes.len()).filter(|at| bytes[at - 1] == b'\n');
-        for middle in starts {
-            let (earlier, later) = bytes.split_at(middle);
-            let parts = Index::read_parts(earlier, later, middle as u64).expect("memory can be read");
-            assert_eq!(parts.select(None, true), whole.select(None, true), "{middle}");
-            let mut grown = Index::read(earlier).expect("memory can be read");
-            grown.extend(later).expect("memory can be read");
-            assert_eq!(grown.select(None, true), whole.select(None, true), "{middle}");
-        }
-    }
-}
-
-#[test]
-fn an_empty_transcript_has_no_history() {
-    assert_eq!(Script::default().live(), Branch::default());
-    assert_eq!(Script::default().line("garbage").live(), Branch::default());
 }
 
 proptest! {

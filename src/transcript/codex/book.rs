@@ -11,12 +11,11 @@
 //! ids get `t3`, the third prompt of the file, and without ordinals `l17`, the line: a rollout is only ever appended to.
 
 use std::io::{self, BufRead, Seek};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use super::facts::{LineFacts, LineRole, MEMBERS};
-pub use super::history_end::HistoryEnd;
 use super::item;
-use super::line::{Meta, RolloutLine};
+use super::line::{HistoryEnd, Meta, RolloutLine};
 use crate::transcript::lines::{Lines, go_to, line_text};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
@@ -44,9 +43,7 @@ pub(super) enum EntrySort {
 }
 
 #[derive(Debug, Clone)]
-struct Turn {
-    /// Its first message.
-    start: usize,
+struct TurnName {
     /// Its name in the file.
     id: Box<str>,
     /// The part in which it began.
@@ -59,7 +56,9 @@ pub struct Book {
     /// The session of each part, the oldest first.
     parts: Vec<String>,
     entries: Vec<Entry>,
-    turns: Vec<Turn>,
+    /// The message with which each turn begins, and the names of the turns.
+    turns: Vec<u32>,
+    names: Vec<TurnName>,
     /// What the first line of the last part said.
     pub meta: Meta,
     /// What a person called the session.
@@ -221,7 +220,7 @@ impl BookBuilder {
         if let Some((part, id)) = &self.mark.until
             && !self.mark.reached
         {
-            let last = self.book.turns.last()?;
+            let last = self.book.names.last()?;
             if last.part != *part || *last.id != **id {
                 return None;
             }
@@ -240,7 +239,7 @@ impl BookBuilder {
 
     /// Whether the turn with which to end is the last one so far.
     fn is_at_end(&self) -> bool {
-        let last = self.book.turns.last();
+        let last = self.book.names.last();
         let wanted = self.mark.until.as_ref();
         wanted.is_some_and(|(part, id)| last.is_some_and(|last| last.part == *part && *last.id == **id))
     }
@@ -270,7 +269,8 @@ impl BookBuilder {
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, offset: u64, facts: LineFacts) -> ControlFlow<()> {
+    /// Takes what a record says; breaks where the history ends before it.
+    pub(super) fn take(&mut self, offset: u64, facts: LineFacts) -> ControlFlow<()> {
         if facts.turn_id.is_some() && self.mark.current != facts.turn_id {
             if self.is_at_end() {
                 return ControlFlow::Break(());
@@ -325,12 +325,10 @@ impl BookBuilder {
             }
         };
         self.mark.asked = true;
-        let turn = Turn {
-            start: self.mark.pending,
-            id,
-            part: self.part_number(),
-        };
-        self.book.turns.push(turn);
+        let part = self.part_number();
+        self.book.names.push(TurnName { id, part });
+        // A rollout has no more messages than that.
+        self.book.turns.push(self.mark.pending as u32);
     }
 
     fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: EntrySort) {
@@ -350,8 +348,9 @@ impl BookBuilder {
         let kept = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
         self.book.rolled_back += left - kept as u64;
         if let Some(first) = self.book.turns.get(kept) {
-            self.book.entries.truncate(first.start);
+            self.book.entries.truncate(*first as usize);
             self.book.turns.truncate(kept);
+            self.book.names.truncate(kept);
         }
         self.mark.current = None;
         self.open_turn();
@@ -362,8 +361,11 @@ impl Book {
     /// About how much memory this takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let turns: usize = self.turns.iter().map(|turn| turn.id.len()).sum();
-        turns + self.turns.capacity() * size_of::<Turn>() + self.entries.capacity() * size_of::<Entry>()
+        let names = self
+            .names
+            .iter()
+            .map(|name| size_of::<(TurnName, u32)>() + name.id.len());
+        names.sum::<usize>() + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// How many messages there are.
@@ -401,10 +403,15 @@ impl Book {
         }))
     }
 
-    /// How many turns there are.
+    /// Where the messages stand in the files of their parts.
+    pub(super) fn offsets(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().map(|entry| entry.offset)
+    }
+
+    /// The message with which each turn begins.
     #[must_use]
-    pub fn turns(&self) -> usize {
-        self.turns.len()
+    pub fn turns(&self) -> &[u32] {
+        &self.turns
     }
 
     /// The most turns of which the files have a record: those that were gone back behind count, and each compaction may have
@@ -418,33 +425,11 @@ impl Book {
         self.turns.len() as u64 + self.rolled_back + compactions.count() as u64
     }
 
-    /// The messages of a turn; of one that is not there none.
+    /// Where the record of a message begins in the file of the last part; none when it is in another one.
     #[must_use]
-    pub fn turn(&self, turn: usize) -> Range<usize> {
-        let end = self.entries.len();
-        let start_of = |turn: usize| self.turns.get(turn).map_or(end, |turn| turn.start);
-        start_of(turn)..start_of(turn + 1)
-    }
-
-    /// Where the first record of a turn begins in the file of the last part; none when it is in another one.
-    #[must_use]
-    pub fn begin_offset(&self, turn: usize) -> Option<u64> {
-        let first = self.entries.get(self.turn(turn).start)?;
-        (usize::from(first.part) + 1 == self.parts.len()).then_some(first.offset)
-    }
-
-    /// Where the last record of a turn begins in the file of the last part; none when it is in another one.
-    #[must_use]
-    pub fn end_offset(&self, turn: usize) -> Option<u64> {
-        let last = self.entries.get(self.turn(turn).next_back()?)?;
-        (usize::from(last.part) + 1 == self.parts.len()).then_some(last.offset)
-    }
-
-    /// The turn that a message belongs to; none before the first.
-    #[must_use]
-    pub fn turn_of(&self, message: usize) -> Option<usize> {
-        let begun = self.turns.partition_point(|turn| turn.start <= message);
-        begun.checked_sub(1)
+    pub fn offset(&self, message: usize) -> Option<u64> {
+        let entry = self.entries.get(message)?;
+        (usize::from(entry.part) + 1 == self.parts.len()).then_some(entry.offset)
     }
 
     /// The name of a message's record within its file; empty when it is not there.
@@ -473,20 +458,20 @@ impl Book {
     /// The name of a turn in its file, and the session whose file that is.
     #[must_use]
     pub fn turn_name(&self, turn: usize) -> Option<(&str, &str)> {
-        let turn = self.turns.get(turn)?;
-        Some((&turn.id, self.parts.get(usize::from(turn.part))?))
+        let name = self.names.get(turn)?;
+        Some((&name.id, self.parts.get(usize::from(name.part))?))
     }
 
     /// A message of the session `owner` by the name of its record, or the last one of a turn by the turn's name.
     #[must_use]
     pub fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
         let is_owner = |part: u16| self.parts.get(usize::from(part)).is_some_and(|own| own == owner);
-        let turn = self
-            .turns
-            .iter()
-            .rposition(|turn| *turn.id == *record_id && is_owner(turn.part));
-        if let Some(turn) = turn {
-            return self.turn(turn).end.checked_sub(1);
+        let is_it = |name: &TurnName| *name.id == *record_id && is_owner(name.part);
+        if let Some(turn) = self.names.iter().rposition(is_it) {
+            let next = self.turns.get(turn + 1);
+            return next
+                .map_or(self.entries.len(), |next| *next as usize)
+                .checked_sub(1);
         }
         let (mark, number) = record_id.split_at_checked(1)?;
         let number: u32 = number.parse().ok()?;

@@ -9,160 +9,73 @@
 
 mod facts;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io::{self, BufRead};
 
 use bridge_protocol::check::FindingKind;
 
+use super::book::BookBuilder;
 use super::facts::{LineFacts, LineRole, MEMBERS};
 use super::line::{Meta, RolloutLine};
-use crate::transcript::check::{CALLS_UNTOLD, Findings, Item, Report, quoted};
+use crate::transcript::check::{CALLS_UNTOLD, Calls, Findings, Report, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
-use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
+use crate::transcript::scan::{LinePosition, PrunedLine, PrunedLines, Scanned};
 use facts::ItemFacts;
 
 /// What is known of the file from where it lies.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Standing<'a> {
     /// The session, by the file's name.
     pub upstream_id: &'a str,
     /// Whether it lies among the archived ones.
     pub archived: bool,
-}
-
-/// How a file stands that a session continues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceStanding {
-    /// The session that is continued.
-    pub upstream_id: String,
-    /// How its file stands.
-    pub state: SourceState,
-}
-
-/// How a source stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SourceState {
-    /// It reaches as far as it counts.
-    Whole,
-    /// It ends before, or was written anew: no line ends where it should.
-    TooShort,
-    /// It is not there.
-    Missing,
-    /// It cannot be read, for this reason.
-    Unreadable(String),
-    /// It continues the session itself, or there is no end to it.
-    Circle,
+    /// Whether it continues the file of another session.
+    pub begins_elsewhere: bool,
+    /// The sessions among those that it continues whose files do not reach as far as they count, and how they stand.
+    pub broken_sources: Vec<(String, String)>,
 }
 
 /// Checks a rollout, from its first byte on.
 ///
 /// # Errors
 /// What the reader answers, but for a compressed file that breaks off, which is a finding.
-pub fn check(reader: impl BufRead, standing: Standing<'_>, sources: &[SourceStanding]) -> io::Result<Report> {
+pub fn check(reader: impl BufRead, standing: &Standing<'_>) -> io::Result<Report> {
     let mut checker = Checker {
         standing,
         findings: Findings::default(),
         records: 0,
-        turns: Turns::default(),
+        history: BookBuilder::default(),
         last_ordinal: None,
-        calls: HashMap::new(),
-        are_calls_known: true,
-        unasked: Vec::new(),
+        calls: Some(Calls::default()),
         version: None,
     };
     let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
     loop {
         match lines.next_line() {
             Ok(Some(line)) => checker.line(&line),
-            Ok(None) => return Ok(checker.finish(sources)),
+            Ok(None) => return Ok(checker.finish()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let detail = "the compressed file breaks off here: Codex refuses to resume the session, and what came behind \
                               is lost";
                 checker
                     .findings
                     .refuse(lines.position().number, FindingKind::TornLine, detail);
-                return Ok(checker.finish(sources));
+                return Ok(checker.finish());
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-/// The turns that stand, as a book counts them: what a person went back behind is in the file, and no part of the history.
-#[derive(Default)]
-struct Turns {
-    /// The turn that runs, as far as the file says, the line that it began in, and whether somebody has asked by now.
-    current: Option<Box<str>>,
-    pending: u64,
-    asked: bool,
-    /// The lines in which they began.
-    begun: Vec<u64>,
-    /// The first and the last line of each part that was gone back behind; ascending.
-    taken_back: Vec<(u64, u64)>,
-}
-
-impl Turns {
-    fn take(&mut self, line: u64, facts: &LineFacts) {
-        if facts.turn_id.is_some() && self.current != facts.turn_id {
-            self.current.clone_from(&facts.turn_id);
-            self.open(line);
-        }
-        match facts.role {
-            LineRole::Prompt if !self.asked || self.current.is_none() => {
-                if self.current.is_none() {
-                    self.pending = line;
-                }
-                self.asked = true;
-                self.begun.push(self.pending);
-            }
-            LineRole::RolledBack(turns) => {
-                self.roll_back(turns, line);
-                self.current = None;
-                self.open(line);
-            }
-            _ => {}
-        }
-    }
-
-    fn open(&mut self, line: u64) {
-        self.pending = line;
-        self.asked = false;
-    }
-
-    fn roll_back(&mut self, turns: u64, line: u64) {
-        let turns = usize::try_from(turns).unwrap_or(usize::MAX);
-        let kept = self.begun.len().saturating_sub(turns);
-        let Some(first) = self.begun.get(kept).copied() else {
-            return;
-        };
-        self.begun.truncate(kept);
-        // Earlier ones behind that lie within it.
-        while self.taken_back.pop_if(|(begun, _)| *begun >= first).is_some() {}
-        self.taken_back.push((first, line));
-    }
-
-    /// Whether what stands in a line is part of the history.
-    fn hold(&self, line: u64) -> bool {
-        let begun = self.taken_back.partition_point(|(first, _)| *first <= line);
-        let before = begun
-            .checked_sub(1)
-            .and_then(|before| self.taken_back.get(before));
-        before.is_none_or(|(_, last)| *last < line)
-    }
-}
-
 struct Checker<'a> {
-    standing: Standing<'a>,
+    standing: &'a Standing<'a>,
     findings: Findings,
     records: u64,
-    turns: Turns,
+    /// What a person went back behind is in the file, and no part of it.
+    history: BookBuilder,
     last_ordinal: Option<u64>,
-    /// The line and the tool of each call, by a hash of its id; none once the result was seen.
-    calls: HashMap<u64, Option<(u64, String)>>,
-    /// Whether all calls and results were noted.
-    are_calls_known: bool,
-    /// The lines of results whose calls were not seen before.
-    unasked: Vec<u64>,
+    /// None where not all calls and results were noted.
+    calls: Option<Calls>,
     /// The version of Codex that began the session.
     version: Option<String>,
 }
@@ -176,11 +89,11 @@ impl Checker<'_> {
                 LINE_LIMIT_BYTES >> 20
             );
             self.findings.add(number, FindingKind::OversizedLine, detail);
-            self.are_calls_known = false;
+            self.calls = None;
             return;
         }
         match &line.what {
-            Scanned::Record(record) => self.record(number, &RolloutLine::of(record.fields())),
+            Scanned::Record(record) => self.record(line.position, &RolloutLine::of(record.fields())),
             Scanned::Blank => {}
             Scanned::Garbage if !line.ended => self.findings.add(
                 number,
@@ -201,7 +114,8 @@ impl Checker<'_> {
         }
     }
 
-    fn record(&mut self, number: u64, line: &RolloutLine<'_>) {
+    fn record(&mut self, place: LinePosition, line: &RolloutLine<'_>) {
+        let number = place.number;
         let (facts, said) = (LineFacts::of(line), ItemFacts::of(line));
         self.records += 1;
         if self.records == 1 {
@@ -221,14 +135,10 @@ impl Checker<'_> {
                 Some(format!("in a session that version {version} of the agent began"))
             });
         }
-        self.turns.take(number, &facts);
-        match said.item {
-            Some(Item::Call { id, tool }) => drop(self.calls.insert(id, Some((number, tool)))),
-            Some(Item::Result { id }) => match self.calls.get_mut(&id) {
-                Some(call) => *call = None,
-                None => self.unasked.push(number),
-            },
-            None => {}
+        // It ends with no turn.
+        let _goes_on = self.history.take(place.offset, facts);
+        if let Some((calls, item)) = self.calls.as_mut().zip(said.item) {
+            calls.take(place, item);
         }
     }
 
@@ -273,8 +183,10 @@ impl Checker<'_> {
         self.last_ordinal = self.last_ordinal.max(Some(ordinal));
     }
 
-    fn finish(mut self, sources: &[SourceStanding]) -> Report {
-        if self.records == 0 || (self.turns.begun.is_empty() && sources.is_empty()) {
+    fn finish(mut self) -> Report {
+        let history = std::mem::take(&mut self.history).finish();
+        let history = history.map(|(book, _)| book).unwrap_or_default();
+        if self.records == 0 || (history.turns().is_empty() && !self.standing.begins_elsewhere) {
             let detail = if self.records == 0 {
                 "it contains no record of a session: Codex refuses to resume the session"
             } else {
@@ -289,46 +201,33 @@ impl Checker<'_> {
             );
             self.findings.add(0, FindingKind::Archived, detail);
         }
-        for source in sources {
-            let why = match &source.state {
-                SourceState::Whole => continue,
-                SourceState::TooShort => {
-                    "is shorter than it was when this session was forked, or was rewritten".to_owned()
-                }
-                SourceState::Missing => "is missing".to_owned(),
-                SourceState::Unreadable(why) => format!("cannot be read ({why})"),
-                SourceState::Circle => "continues this session in turn, or is an endless chain".to_owned(),
-            };
+        for (source, why) in &self.standing.broken_sources {
             let detail = format!(
                 "the session begins in the file of session {}, which {why}: Codex refuses to resume the session, and the \
                  turns of that file are missing from its history",
-                quoted(&source.upstream_id)
+                quoted(source)
             );
             self.findings.refuse(1, FindingKind::MissingSource, detail);
         }
-        if self.are_calls_known {
-            self.judge_calls();
-        }
-        self.findings.into_report()
-    }
-
-    fn judge_calls(&mut self) {
-        let mut calls: Vec<_> = std::mem::take(&mut self.calls).into_values().flatten().collect();
-        calls.retain(|(line, _)| self.turns.hold(*line));
-        calls.sort();
-        for (line, tool) in calls {
+        let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
+        let told: HashSet<u64> = history.offsets().collect();
+        for (place, tool) in calls
+            .into_iter()
+            .filter(|(place, _)| told.contains(&place.offset))
+        {
             let detail = format!(
                 "the tool {tool} was called and has no result: a resume works, and the model gets \"aborted\" as the \
                  result"
             );
-            self.findings.add(line, FindingKind::ToolUseWithoutResult, detail);
+            self.findings
+                .add(place.number, FindingKind::ToolUseWithoutResult, detail);
         }
-        for line in std::mem::take(&mut self.unasked) {
-            if self.turns.hold(line) {
-                let detail = "the result of a tool whose call is missing: a resume leaves it out";
-                self.findings.add(line, FindingKind::ResultWithoutToolUse, detail);
-            }
+        for place in unasked.into_iter().filter(|place| told.contains(&place.offset)) {
+            let detail = "the result of a tool whose call is missing: a resume leaves it out";
+            self.findings
+                .add(place.number, FindingKind::ResultWithoutToolUse, detail);
         }
+        self.findings.into_report()
     }
 }
 

@@ -1,20 +1,18 @@
 //! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 use indicatif::BinaryBytes;
 use uuid::Uuid;
 
-use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::rollouts::{self, Extent, OpenRollout};
-use crate::transcript::codex::unpacked::Unpacked;
-use crate::transcript::codex::{self, LastTurn, read_meta, rollout_name};
+use crate::transcript::codex::{self, LastTurn, is_packed, read_meta, rollout_name};
 use crate::transcript::dialect::{
     Abilities, Dialect, HistoryFiles, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
     SessionParts, TranscriptState, TurnEnd, turns_in_words,
@@ -180,14 +178,6 @@ impl Dialect for Codex {
         rollouts::place_of(root, name).unwrap_or_else(|| root.join("sessions").join(name))
     }
 
-    fn text(&self, path: &Path) -> io::Result<Box<dyn Read>> {
-        let file = open_file(path)?;
-        if path.extension().is_some_and(|extension| extension == "zst") {
-            return Ok(Box::new(Unpacked::forwards(file)?));
-        }
-        Ok(Box::new(file))
-    }
-
     fn base(&self, text: &mut dyn BufRead) -> io::Result<Option<String>> {
         let base = read_meta(text)?.and_then(|meta| meta.base);
         Ok(base.map(|base| base.upstream_id))
@@ -231,7 +221,6 @@ fn beside(root: &Path, id: &str) -> Option<Finding> {
     let others = others.filter(|(extent, _)| has_more(extent));
     let (most, best) = others.max_by_key(|(extent, _)| *extent)?;
     let is_archived = |path: &Path| rollouts::is_archived(root, path);
-    let is_packed = |path: &Path| path.extension().is_some_and(|extension| extension == "zst");
     let why = if is_archived(best) && !is_archived(taken) {
         "Codex takes this one, since the other is archived"
     } else if is_packed(best) && !is_packed(taken) {

@@ -43,10 +43,28 @@ pub(super) enum LineKind {
 pub struct HistoryBase {
     /// The session that is continued.
     pub upstream_id: String,
-    /// The ordinal of the first record that does not count any more.
-    pub end_ordinal: Option<u64>,
-    /// Where the part that counts ends, in bytes of the file as it was, uncompressed.
-    pub end_offset: Option<u64>,
+    /// Where the part that counts ends.
+    pub end: HistoryEnd,
+}
+
+/// Where a part of a history ends, in the file of a session that another one continues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistoryEnd {
+    /// The ordinal of the first record that does not count.
+    pub ordinal: Option<u64>,
+    /// The offset of that record, uncompressed; counts where there are no ordinals.
+    pub offset: Option<u64>,
+}
+
+impl HistoryEnd {
+    /// Whether the record that begins at `offset` lies behind it.
+    #[must_use]
+    pub fn excludes(&self, ordinal: Option<u64>, offset: u64) -> bool {
+        match (ordinal, self.ordinal) {
+            (Some(ordinal), Some(end)) => ordinal >= end,
+            _ => self.offset.is_some_and(|end| offset >= end),
+        }
+    }
 }
 
 /// What the first line of a rollout says.
@@ -110,8 +128,10 @@ impl<'a> RolloutLine<'a> {
         let base = base.and_then(|base| {
             Some(HistoryBase {
                 upstream_id: base.text("thread_id")?,
-                end_ordinal: number(&base, "end_ordinal_exclusive"),
-                end_offset: number(&base, "end_byte_offset"),
+                end: HistoryEnd {
+                    ordinal: number(&base, "end_ordinal_exclusive"),
+                    offset: number(&base, "end_byte_offset"),
+                },
             })
         });
         let source = || base.as_ref().map(|base| base.upstream_id.clone());

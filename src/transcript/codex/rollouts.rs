@@ -12,16 +12,14 @@ mod text;
 mod tree;
 
 use std::io::{self, Read, Seek, SeekFrom};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
-use crate::transcript::codex::book::{Book, BookBuilder, Growth, HistoryEnd};
-use crate::transcript::codex::{self, LastTurn, check};
-use crate::transcript::codex::{HistoryBase, Meta, read_meta};
+use crate::transcript::codex::book::{Book, BookBuilder, Growth};
+use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::Change;
 use crate::transcript::locate::file_name;
@@ -110,14 +108,11 @@ impl Lineage {
                 Ok(path) => {
                     // What a descendant leaves out, it leaves out of all that lies behind as well.
                     let inherited = lineage.sources.last().and_then(|source| source.cut.ordinal);
-                    let ordinal = [base.end_ordinal, inherited].into_iter().flatten().min();
+                    let ordinal = [base.end.ordinal, inherited].into_iter().flatten().min();
                     lineage.sources.push(Source {
                         upstream_id: base.upstream_id,
                         path,
-                        cut: HistoryEnd {
-                            ordinal,
-                            offset: base.end_offset,
-                        },
+                        cut: HistoryEnd { ordinal, ..base.end },
                     });
                 }
                 Err(obstacle) => {
@@ -189,7 +184,7 @@ pub struct OpenRollout {
     /// One for each part of the book.
     paths: Vec<PathBuf>,
     /// The one that was read last, by its number: whoever reads goes from one to the next, and there may be many.
-    open: Option<(usize, Text)>,
+    open: Option<(usize, Box<dyn Text>)>,
 }
 
 /// How the last turn of a rollout stands, and how many bytes that has. A compressed one says nothing: nobody writes to it
@@ -202,7 +197,6 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
     let bytes = metadata.len();
     let mut read = || {
         let mut tail = Vec::new();
-        let is_packed = path.extension().is_some_and(|extension| extension == "zst");
         let mut length = END_BYTES as u64;
         loop {
             tail.clear();
@@ -212,7 +206,7 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
                 .read_to_end(&mut tail)?;
             match codex::last_turn(&tail) {
                 Some(last) => return Ok((last, bytes)),
-                None if is_packed || length >= bytes.min(LAST_WORD_BYTES) => {
+                None if is_packed(path) || length >= bytes.min(LAST_WORD_BYTES) => {
                     return Ok((LastTurn::Runs, bytes));
                 }
                 // Nothing comes between a turn's end and so many lines; a turn that runs is not read again and again.
@@ -290,7 +284,7 @@ impl OpenRollout {
         let Some(last) = volume.files.pop() else {
             return Ok(None);
         };
-        let (mut text, identity) = Text::open(&last.path)?;
+        let (mut text, identity) = text::open(&last.path)?;
         let mut builder = BookBuilder::resume(Arc::unwrap_or_clone(volume.book), volume.mark);
         let end = text
             .seek(SeekFrom::Start(last.read.whole_bytes))
@@ -333,12 +327,12 @@ impl OpenRollout {
         let mut builder = BookBuilder::new(until);
         let mut files = Vec::new();
         for source in &sources {
-            let (mut text, identity) = Text::open(&source.path)?;
+            let (mut text, identity) = text::open(&source.path)?;
             let mut end = builder
                 .part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
             // Its own bytes are not those of the text.
-            if matches!(text, Text::Packed(_)) {
+            if is_packed(&source.path) {
                 end.growth = Growth::ReadAnew;
             }
             files.push(KeptFile::new(&source.path, identity, end));
@@ -370,20 +364,16 @@ impl OpenTranscript for OpenRollout {
         let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
             return Ok(self.book.sent_from(compaction));
         };
-        let kept = self.book.kept_messages(Text::open(path)?.0, compaction);
+        let kept = self.book.kept_messages(text::open(path)?.0, compaction);
         Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
     }
 
-    fn turns(&self) -> usize {
+    fn turn_starts(&self) -> &[u32] {
         self.book.turns()
     }
 
-    fn turn(&self, turn: usize) -> Range<usize> {
-        self.book.turn(turn)
-    }
-
-    fn turn_of(&self, message: usize) -> Option<usize> {
-        self.book.turn_of(message)
+    fn offset(&self, message: usize) -> Option<u64> {
+        self.book.offset(message)
     }
 
     fn record_id(&self, message: usize) -> String {
@@ -394,14 +384,6 @@ impl OpenTranscript for OpenRollout {
         self.book.find(owner, record_id)
     }
 
-    fn begin_offset(&self, turn: usize) -> Option<u64> {
-        self.book.begin_offset(turn)
-    }
-
-    fn end_offset(&self, turn: usize) -> Option<u64> {
-        self.book.end_offset(turn)
-    }
-
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let part = self.book.part_of(message);
         let Some(path) = self.paths.get(part) else {
@@ -409,7 +391,7 @@ impl OpenTranscript for OpenRollout {
         };
         let text = match &mut self.open {
             Some((open, text)) if *open == part => text,
-            other => &mut other.insert((part, Text::open(path)?.0)).1,
+            other => &mut other.insert((part, text::open(path)?.0)).1,
         };
         let read = self.book.message(text, message);
         read.map_err(TranscriptError::io("read", path))
@@ -491,7 +473,7 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
         book.turn_name(*turn)
             .is_some_and(|(_, owner)| owner != upstream_id)
     };
-    let last_carried = (0..book.turns()).rev().find(is_carried);
+    let last_carried = (0..open.turns()).rev().find(is_carried);
     let place = last_carried.and_then(|turn| book.turn_name(turn));
     let source = || book.meta.base.as_ref().map(|base| base.upstream_id.clone());
     let forked_from = match place {
@@ -511,7 +493,7 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
         cwd: book.cwd.clone().or_else(|| book.meta.cwd.clone()),
         title: book.title.clone(),
         forked_from,
-        turns: book.turns(),
+        turns: open.turns(),
         breaks: usize::try_from(book.damages).unwrap_or(usize::MAX) + usize::from(open.missing.is_some()),
     })
 }
@@ -532,9 +514,9 @@ pub struct Extent {
 pub fn extent(path: &Path, upstream_id: &str) -> Result<Extent, TranscriptError> {
     let mut builder = BookBuilder::new(None);
     let end = builder
-        .part(Text::open(path)?.0, upstream_id, HistoryEnd::default())
+        .part(text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
-    let turns = builder.finish().map_or(0, |(book, _)| book.turns());
+    let turns = builder.finish().map_or(0, |(book, _)| book.turns().len());
     let bytes = end.whole_bytes;
     Ok(Extent { turns, bytes })
 }
@@ -547,40 +529,35 @@ pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> 
     file_name(upstream_id)?;
     let tree = Tree::walk(root);
     let path = tree.find(upstream_id)?;
-    let sources = sources_of(&tree, upstream_id, &path);
-    let (text, _) = Text::open(&path)?;
+    let base = meta(&path).ok().and_then(|meta| meta.base);
     let standing = check::Standing {
         upstream_id,
         archived: is_archived(root, &path),
+        begins_elsewhere: base.is_some(),
+        broken_sources: broken_sources(&tree, upstream_id, base),
     };
-    check::check(text, standing, &sources).map_err(TranscriptError::io("read", &path))
+    let (text, _) = text::open(&path)?;
+    check::check(text, &standing).map_err(TranscriptError::io("read", &path))
 }
 
-/// How the files stand that a session continues, nearest first. One that cannot be read ends the list.
-fn sources_of(tree: &Tree, upstream_id: &str, path: &Path) -> Vec<check::SourceStanding> {
-    let base = meta(path).ok().and_then(|meta| meta.base);
-    let mut sources = Vec::new();
+/// The sessions that a session continues whose files do not reach as far as they count, nearest first, and how they stand.
+fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> Vec<(String, String)> {
+    let mut broken = Vec::new();
     for (base, found) in bases(tree, upstream_id, base) {
-        let reaches = found.and_then(|path| ends_with_a_line(&path, base.end_offset));
-        let state = match reaches {
-            Ok(true) => check::SourceState::Whole,
-            Ok(false) => check::SourceState::TooShort,
-            Err(Obstacle::Circle | Obstacle::TooMany) => check::SourceState::Circle,
+        let why = match found.and_then(|path| ends_with_a_line(&path, base.end.offset)) {
+            Ok(true) => continue,
+            Ok(false) => "is shorter than it was when this session was forked, or was rewritten".to_owned(),
+            Err(Obstacle::Circle | Obstacle::TooMany) => {
+                "continues this session in turn, or is an endless chain".to_owned()
+            }
             Err(Obstacle::Unreadable(
                 TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. },
-            )) => check::SourceState::Missing,
-            Err(unreadable) => check::SourceState::Unreadable(unreadable.to_string()),
+            )) => "is missing".to_owned(),
+            Err(unreadable) => format!("cannot be read ({unreadable})"),
         };
-        let is_last = matches!(state, check::SourceState::Unreadable(_));
-        sources.push(check::SourceStanding {
-            upstream_id: base.upstream_id,
-            state,
-        });
-        if is_last {
-            break;
-        }
+        broken.push((base.upstream_id, why));
     }
-    sources
+    broken
 }
 
 /// Whether a file reaches as far as its descendant counts it, and ends there with a whole line.
@@ -588,7 +565,7 @@ fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, Obstacle> {
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
         return Ok(true);
     };
-    let (mut text, _) = Text::open(path).map_err(Obstacle::Unreadable)?;
+    let (mut text, _) = text::open(path).map_err(Obstacle::Unreadable)?;
     let mut byte = [0];
     let read = text
         .seek(SeekFrom::Start(last))
@@ -598,7 +575,7 @@ fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, Obstacle> {
 }
 
 fn meta(path: &Path) -> Result<Meta, TranscriptError> {
-    match read_meta(Text::open(path)?.0) {
+    match read_meta(text::open(path)?.0) {
         Ok(meta) => Ok(meta.unwrap_or_default()),
         // A compressed file that breaks off says as much as could be decoded of it.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Meta::default()),

@@ -88,57 +88,6 @@ fn only_what_was_appended_is_read() {
 }
 
 #[test]
-fn a_torn_line_is_taken_when_it_is_whole() {
-    let line = reply("a1", "u1", DONE);
-    let place = Place::new(&prompt("u1", ""));
-    let library = Library::default();
-    for (from, to) in [(0, 5), (5, 30), (30, line.len() - 1)] {
-        place.append(&line[from..to]);
-        let whole = to == line.len() - 1;
-        assert_eq!(place.messages(&library), 1 + usize::from(whole));
-        assert_eq!(library.index(&place.path).expect("an index").ends_torn(), !whole);
-    }
-    // It was taken without its newline, and turns out to be garbage.
-    place.append("x\n");
-    assert_eq!(place.messages(&library), 1);
-    assert_eq!(library.index(&place.path).expect("an index").garbage_lines(), 1);
-}
-
-#[test]
-fn what_was_rewritten_shrunk_or_replaced_is_read_anew() {
-    let long = prompt("u1", "") + &reply("a1", "u1", DONE);
-    let place = Place::new(&long);
-    let library = Library::default();
-    let leaf = |path: &Path| library.index(path).expect("an index").live_uuid();
-    assert_eq!(leaf(&place.path).as_deref(), Some("a1"));
-    std::fs::write(&place.path, prompt("v1", "")).expect("a file");
-    assert_eq!(leaf(&place.path).as_deref(), Some("v1"), "shrunk");
-    std::fs::write(&place.path, prompt("w1", "") + &reply("w2", "w1", DONE)).expect("a file");
-    assert_eq!(
-        leaf(&place.path).as_deref(),
-        Some("w2"),
-        "grown, with another beginning"
-    );
-    assert_eq!(library.state(&place.path).expect("a state").prompts, Some(1));
-    assert!(
-        library.open(&place.path, Some("w1")).is_ok(),
-        "the beginning was read too"
-    );
-    let other = place.path.with_extension("new");
-    std::fs::write(&other, long + &prompt("u2", "a1") + &prompt("u3", "u2")).expect("a file");
-    std::fs::rename(&other, &place.path).expect("renamed");
-    assert_eq!(leaf(&place.path).as_deref(), Some("u3"), "another file");
-    std::fs::remove_file(&place.path).expect("removed");
-    assert!(matches!(
-        library.index(&place.path),
-        Err(TranscriptError::Io { .. })
-    ));
-    assert_eq!(library.claude.cache.bytes(), 0);
-    std::fs::write(&place.path, "").expect("a file");
-    assert_eq!(leaf(&place.path), None);
-}
-
-#[test]
 fn a_long_file_is_read_in_two_halves_and_is_the_same() {
     let mut text = prompt("u0", "");
     text += "{\"type\":\"custom-title\",\"customTitle\":\"early\"}\n";
@@ -173,21 +122,6 @@ fn a_long_file_is_read_in_two_halves_and_is_the_same() {
         place.append(&reply("a", "u7", DONE));
         assert_eq!(seen(&whole), seen(&halves));
     }
-}
-
-#[test]
-fn only_files_are_read() {
-    let library = Library::default();
-    let folder = tempfile::tempdir().expect("a folder");
-    let error = library
-        .index(folder.path())
-        .expect_err("a folder is no transcript");
-    assert!(
-        matches!(&error, TranscriptError::Io { path, .. } if path == folder.path()),
-        "{error:?}"
-    );
-    assert!(library.index(&folder.path().join("none.jsonl")).is_err());
-    assert_eq!(library.claude.cache.bytes(), 0);
 }
 
 #[test]
@@ -229,32 +163,6 @@ fn how_the_last_turn_stands() {
     }
 }
 
-/// Versions that write a text before they know why the model stopped, and mend that where no call follows.
-#[test]
-fn no_turn_of_older_files_is_over_before_its_last_record() {
-    let files = [
-        include_str!("../../../tests/fixtures/transcripts/claude/1.0.128.jsonl"),
-        include_str!("../../../tests/fixtures/transcripts/claude/2.0.30.jsonl"),
-    ];
-    for text in files {
-        let (place, library) = (Place::new(""), Library::default());
-        // What is told of each turn, by the number of its prompt, once for each record with which it seems over.
-        let mut over = Vec::new();
-        for line in text.split_inclusive('\n') {
-            place.append(line);
-            let state = library.state(&place.path).expect("a state");
-            let is_reply = line.contains(r#""type":"assistant""#) && line.contains(r#""isSidechain":false"#);
-            if state.turn_end == TurnEnd::Over && is_reply {
-                over.push((state.prompts, line));
-            }
-        }
-        let turns: Vec<u64> = over.iter().filter_map(|(prompts, _)| *prompts).collect();
-        // The last one too: these versions say why the model stopped in the record with which a turn ends.
-        assert_eq!(turns, [1, 2, 3, 4]);
-        assert!(over.iter().all(|(_, line)| line.contains("end_turn")));
-    }
-}
-
 #[test]
 fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
     let place = Place::new(&prompt("u1", ""));
@@ -270,33 +178,4 @@ fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
         answers.map(|index| index.expect("an index")).collect()
     });
     assert!(indexes.iter().all(|index| Arc::ptr_eq(index, &indexes[0])));
-}
-
-#[test]
-fn turns_that_were_counted_are_known_while_the_file_is_the_same() {
-    let place = Place::new(&(prompt("u1", "") + &reply("a1", "u1", DONE)));
-    let library = Library::default();
-    let identity = || Identity::of(&std::fs::metadata(&place.path).expect("a file"));
-    let known = || library.known_turns(&place.path, &identity());
-    assert_eq!(known(), None);
-    library.index(&place.path).expect("an index");
-    assert_eq!(known(), None, "nothing is counted for it");
-    place.messages(&library);
-    assert_eq!(known(), Some(1));
-    library.open(&place.path, Some("u1")).expect("a book");
-    assert_eq!(known(), Some(1), "of the live branch");
-
-    // Who reads is not waited for.
-    let slot = library.claude.cache.slot(&place.path);
-    let reading = slot.lock().expect("nobody else");
-    assert_eq!(known(), None);
-    drop(reading);
-    assert_eq!(known(), Some(1));
-
-    let before = identity();
-    place.append(&prompt("u2", "a1"));
-    assert_eq!(known(), None);
-    place.messages(&library);
-    assert_eq!(known(), Some(2));
-    assert_eq!(library.known_turns(&place.path, &before), None);
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub(in crate::transcript) struct Book {
     /// The entries that are messages, in the order of the branch.
     messages: Vec<u32>,
     /// The message with which each turn begins.
-    turns: Vec<usize>,
+    turns: Vec<u32>,
 }
 
 impl IndexedBranch for Book {
@@ -40,8 +39,9 @@ impl IndexedBranch for Book {
         let kind = |position: u32| index.entries[position as usize].kind;
         let is_message = |position: &u32| kind(*position).is_message();
         let messages: Vec<u32> = branch.positions.iter().copied().filter(is_message).collect();
-        let is_prompt = |message: &usize| kind(messages[*message]) == Kind::Prompt;
-        let turns = (0..messages.len()).filter(is_prompt).collect();
+        let numbered = (0..).zip(&messages);
+        let turns = numbered.filter(|(_, position)| kind(**position) == Kind::Prompt);
+        let turns = turns.map(|(message, _)| message).collect();
         Some(Self {
             index: Arc::clone(index),
             branch,
@@ -50,13 +50,13 @@ impl IndexedBranch for Book {
         })
     }
 
-    fn turns(&self) -> usize {
-        self.turns.len()
+    fn turn_starts(&self) -> &[u32] {
+        &self.turns
     }
 
     fn memory_bytes(&self) -> usize {
         let positions = self.branch.positions.capacity() + self.messages.capacity();
-        positions * size_of::<u32>() + self.turns.capacity() * size_of::<usize>()
+        (positions + self.turns.capacity()) * size_of::<u32>()
     }
 }
 
@@ -68,17 +68,6 @@ impl Book {
     /// The turns on all branches.
     pub(super) fn prompts(&self) -> u64 {
         self.index.prompts
-    }
-
-    fn turn(&self, turn: usize) -> Range<usize> {
-        let start_of = |turn: usize| self.turns.get(turn).copied().unwrap_or(self.messages.len());
-        start_of(turn)..start_of(turn + 1)
-    }
-
-    /// Where the record of a message begins.
-    fn offset(&self, message: usize) -> Option<u64> {
-        let position = self.messages.get(message)?;
-        Some(self.index.entries[*position as usize].offset)
     }
 
     fn entries(&self) -> impl DoubleEndedIterator<Item = (u32, Kind)> {
@@ -122,17 +111,13 @@ impl OpenTranscript for OpenQwen {
         self.book.messages.len()
     }
 
-    fn turns(&self) -> usize {
-        self.book.turns()
+    fn turn_starts(&self) -> &[u32] {
+        &self.book.turns
     }
 
-    fn turn(&self, turn: usize) -> Range<usize> {
-        self.book.turn(turn)
-    }
-
-    fn turn_of(&self, message: usize) -> Option<usize> {
-        let begun = self.book.turns.partition_point(|start| *start <= message);
-        begun.checked_sub(1)
+    fn offset(&self, message: usize) -> Option<u64> {
+        let position = self.book.messages.get(message)?;
+        Some(self.book.index.entries[*position as usize].offset)
     }
 
     fn record_id(&self, message: usize) -> String {
@@ -143,14 +128,6 @@ impl OpenTranscript for OpenQwen {
     fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
         let position = self.book.index.find(record_id)?;
         self.book.messages.iter().position(|message| *message == position)
-    }
-
-    fn begin_offset(&self, turn: usize) -> Option<u64> {
-        self.book.offset(self.turn(turn).start)
-    }
-
-    fn end_offset(&self, turn: usize) -> Option<u64> {
-        self.book.offset(self.turn(turn).next_back()?)
     }
 
     fn losses(&self) -> Vec<Loss> {
@@ -269,7 +246,7 @@ impl OpenQwen {
             cwd: self.said(first, |fields| fields.text("cwd"))?,
             title: self.said(title, given_title)?,
             forked_from: self.said(copied, source)?,
-            turns: self.book.turns(),
+            turns: self.turns(),
             breaks: usize::from(self.book.branch.broken_at.is_some()),
         })
     }

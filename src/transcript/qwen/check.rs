@@ -150,11 +150,14 @@ impl Checker {
                 continue;
             }
             let is_end = branch.broken_at == Some(position);
-            let is_missing = entry.parent.is_some_and(|parent| !index.holds(parent));
+            let is_missing = entry.parent.as_ref().is_some_and(|parent| !index.holds(parent));
             if !is_end && !is_missing {
                 continue;
             }
-            let parent = index.parent_text(position);
+            let parent = entry
+                .parent
+                .as_ref()
+                .map_or_else(String::new, |parent| parent.as_ref().text());
             let effect = match is_end {
                 true => "a resume begins here, and what stands before is not sent to the model",
                 false => "a resume does not come here",

@@ -7,23 +7,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead};
 
-use sha2::{Digest, Sha256};
-use uuid::Uuid;
-
 use super::record::{Header, Kind, for_each_record};
 use crate::transcript::indexes::{Extent, GrowingIndex};
 use crate::transcript::lines::Lines;
-
-/// The uuid of a record; of another text a part of its digest.
-pub(super) type Id = u128;
+use crate::transcript::record_id::RecordId;
 
 /// One record of the chain.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) offset: u64,
     pub(super) bytes: u32,
-    pub(super) id: Id,
-    pub(super) parent: Option<Id>,
+    pub(super) id: RecordId,
+    pub(super) parent: Option<RecordId>,
     pub(super) kind: Kind,
     pub(super) is_copied: bool,
 }
@@ -33,11 +28,9 @@ pub(super) struct Entry {
 pub(in crate::transcript) struct Index {
     pub(super) entries: Vec<Entry>,
     /// The first entry of each id.
-    places: HashMap<Id, u32>,
+    places: HashMap<RecordId, u32>,
     /// The later entries of an id, by its first.
     repeats: BTreeMap<u32, Vec<u32>>,
-    /// The ids that are not uuids.
-    texts: HashMap<Id, Box<str>>,
     pub(super) bytes: u64,
     /// Where the last line ends that has a newline.
     whole_bytes: u64,
@@ -58,13 +51,18 @@ pub(super) struct Branch {
 }
 
 impl Index {
-    fn push(&mut self, offset: u64, bytes: usize, header: &Header) {
-        let id = self.id(&header.uuid);
-        let parent = header.parent.as_deref().map(|parent| self.id(parent));
+    fn push(&mut self, offset: u64, bytes: usize, header: Header) {
+        let Header {
+            id,
+            parent,
+            kind,
+            is_copied,
+            ..
+        } = header;
         let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        let first = *self.places.entry(id).or_insert(position);
+        let first = *self.places.entry(id.clone()).or_insert(position);
         if first == position {
-            self.prompts += u64::from(header.kind == Kind::Prompt);
+            self.prompts += u64::from(kind == Kind::Prompt);
         } else {
             self.repeats.entry(first).or_default().push(position);
         }
@@ -74,43 +72,24 @@ impl Index {
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             id,
             parent,
-            kind: header.kind,
-            is_copied: header.is_copied,
+            kind,
+            is_copied,
         });
-    }
-
-    fn id(&mut self, text: &str) -> Id {
-        let id = id_of(text);
-        if uuid_of(text).is_none() {
-            self.texts.entry(id).or_insert_with(|| text.into());
-        }
-        id
     }
 
     /// The text of an entry's uuid.
     pub(super) fn text(&self, position: u32) -> String {
-        self.text_of(self.entries[position as usize].id)
-    }
-
-    fn text_of(&self, id: Id) -> String {
-        let text = self.texts.get(&id).map(ToString::to_string);
-        text.unwrap_or_else(|| Uuid::from_u128(id).hyphenated().to_string())
+        self.entries[position as usize].id.as_ref().text()
     }
 
     /// Whether there is a record of this id.
-    pub(super) fn holds(&self, id: Id) -> bool {
-        self.places.contains_key(&id)
-    }
-
-    /// The text of the uuid of an entry's parent; empty if it has none.
-    pub(super) fn parent_text(&self, position: u32) -> String {
-        let parent = self.entries[position as usize].parent;
-        parent.map_or_else(String::new, |id| self.text_of(id))
+    pub(super) fn holds(&self, id: &RecordId) -> bool {
+        self.places.contains_key(id)
     }
 
     /// The entry of this uuid.
     pub(super) fn find(&self, uuid: &str) -> Option<u32> {
-        self.places.get(&id_of(uuid)).copied()
+        self.places.get(&RecordId::new(uuid)).copied()
     }
 
     /// The later entries with the uuid of this one, which is the first.
@@ -134,10 +113,10 @@ impl Index {
         while let Some(position) = next.take() {
             seen.insert(position);
             branch.positions.push(position);
-            let Some(parent) = self.entries[position as usize].parent else {
+            let Some(parent) = &self.entries[position as usize].parent else {
                 break;
             };
-            next = self.places.get(&parent).copied();
+            next = self.places.get(parent).copied();
             if next.is_none_or(|parent| seen.contains(&parent)) {
                 branch.broken_at = Some(position);
                 break;
@@ -165,7 +144,7 @@ impl GrowingIndex for Index {
             let has_garbage = for_each_record(line.bytes, |place, fields| {
                 self.took_unended |= !ended;
                 if let Some(header) = Header::of(fields) {
-                    self.push(offset + place.start as u64, place.len(), &header);
+                    self.push(offset + place.start as u64, place.len(), header);
                 }
             });
             let has_garbage = has_garbage || line.oversized;
@@ -182,32 +161,11 @@ impl GrowingIndex for Index {
     }
 
     fn memory_bytes(&self) -> usize {
-        let texts: usize = self.texts.values().map(|text| text.len() + size_of::<Id>()).sum();
-        let place = size_of::<(Id, u32)>();
+        let place = size_of::<(RecordId, u32)>();
         let repeats = self
             .repeats
             .values()
             .map(|later| size_of_val(later) + later.capacity() * size_of::<u32>());
-        let texts = texts + repeats.sum::<usize>();
-        texts + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
+        repeats.sum::<usize>() + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
     }
-}
-
-fn uuid_of(text: &str) -> Option<Uuid> {
-    // Only the form that is written back in the same way, or two ids could become one.
-    let uuid = Uuid::try_parse(text).ok()?;
-    let mut buffer = Uuid::encode_buffer();
-    (*uuid.hyphenated().encode_lower(&mut buffer) == *text).then_some(uuid)
-}
-
-fn id_of(text: &str) -> Id {
-    uuid_of(text).map_or_else(
-        || {
-            let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-            let mut half = [0; 16];
-            half.copy_from_slice(&digest[..16]);
-            Id::from_be_bytes(half)
-        },
-        |uuid| uuid.as_u128(),
-    )
 }

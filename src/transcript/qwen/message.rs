@@ -68,14 +68,14 @@ pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = Part> + use
 /// The parts of a message, each decoded when it is asked for.
 fn parts_of(message: Json<'_>) -> impl Iterator<Item = Part> {
     let parts = Fields::of(message).and_then(|message| message.array("parts"));
-    let whole = parts.is_none().then(|| other(message.get()));
+    let whole = parts.is_none().then(|| Part::whole(message.get()));
     let parts = parts.into_iter().flatten().map(|part| part_of(part.get()));
     parts.chain(whole)
 }
 
 fn part_of(json: &str) -> Part {
     let Some(part) = Fields::parse(json) else {
-        return other(json);
+        return Part::whole(json);
     };
     let called = || {
         let call = part.object("functionCall")?;
@@ -112,12 +112,5 @@ fn part_of(json: &str) -> Part {
         (text, false) => Some(Part::Text(text)),
     };
     let known = called().or_else(answered).or_else(pictured).or_else(said);
-    known.unwrap_or_else(|| other(json))
-}
-
-fn other(json: &str) -> Part {
-    Part::Other {
-        kind: String::new(),
-        json: json.to_owned(),
-    }
+    known.unwrap_or_else(|| Part::whole(json))
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::lines::{text_of_same_length, trimmed};
+use crate::transcript::record_id::RecordId;
 use crate::transcript::scan::ID_LIMIT_BYTES;
 
 /// What a record is in a history.
@@ -34,8 +35,8 @@ pub(super) enum Kind {
 /// A record that is part of the chain.
 #[derive(Debug)]
 pub(super) struct Header {
-    pub(super) uuid: String,
-    pub(super) parent: Option<String>,
+    pub(super) id: RecordId,
+    pub(super) parent: Option<RecordId>,
     pub(super) session: String,
     pub(super) kind: Kind,
     /// Whether it is a copy of a record of another session.
@@ -110,11 +111,11 @@ impl Header {
         let is_outside = || subtype.is_some_and(|subtype| OUTSIDE_CHAIN.contains(&subtype.as_str()));
         let parent = match fields.raw("parentUuid")?.get() {
             "null" | "\"\"" => None,
-            _ => Some(id(fields, "parentUuid")?),
+            _ => Some(RecordId::new(&id(fields, "parentUuid")?)),
         };
         let (uuid, session) = (id(fields, "uuid")?, id(fields, "sessionId")?);
         (kind != Kind::Note || !is_outside()).then(|| Self {
-            uuid,
+            id: RecordId::new(&uuid),
             parent,
             session,
             kind,

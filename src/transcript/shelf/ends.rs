@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::find::Found;
 use super::{Format, ShelfEntry};
 use crate::files::open_file;
+use crate::transcript::codex::is_packed;
 use crate::transcript::codex::unpacked::Unpacked;
 use crate::transcript::summary::{END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
@@ -98,8 +99,7 @@ pub(super) fn entry(found: &Found, format: Format, buffers: &mut Buffers) -> io:
 /// What stands at the ends of a file. Its title is the last prompt if it has no other.
 pub(super) fn summary(found: &Found, format: Format, buffers: &mut Buffers) -> io::Result<TranscriptSummary> {
     let summarise = |ends: Ends<'_>| format.dialect().summary(ends);
-    let is_packed = found.path.extension().is_some_and(|extension| extension == "zst");
-    let mut summary = match is_packed {
+    let mut summary = match is_packed(&found.path) {
         true => read_packed(found, summarise, buffers)?,
         false => read(found, summarise, buffers)?,
     };

@@ -1,5 +1,4 @@
 use std::fs;
-use std::os::unix::fs::symlink;
 
 use jiff::SignedDuration;
 
@@ -38,58 +37,6 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         .iter()
         .map(|(id, title)| ((*id).to_owned(), (*title).to_owned()))
         .collect()
-}
-
-#[test]
-fn sessions_are_found_and_nothing_else() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    write(root, "projects/-a/s1.jsonl", PROMPT);
-    write(root, "projects/-b/s2.jsonl", &PROMPT.replace("hello", "other"));
-    write(root, "projects/-b/empty.jsonl", "");
-    write(root, "projects/-b/agent-1.jsonl", PROMPT);
-    write(root, "projects/-b/notes.txt", "x");
-    write(root, "projects/-b/s2/subagents/agent-2.jsonl", PROMPT);
-    write(root, "projects/stray.jsonl", PROMPT);
-    fs::create_dir(root.join("projects/-b/folder.jsonl")).expect("a folder");
-    let shelf = scanned(root, Format::Claude);
-    assert_eq!(
-        told(&shelf),
-        pairs(&[("empty", ""), ("s1", "hello"), ("s2", "other")])
-    );
-    assert_eq!(unreadable(&shelf), [] as [&Path; 0]);
-
-    let entry = shelf
-        .behind(None)
-        .find(|entry| entry.upstream_id == "s1")
-        .expect("s1");
-    assert_eq!(entry.updated_at.to_string(), "2020-11-03T12:00:00Z");
-    assert_eq!(
-        (entry.bytes, entry.cwd.as_str()),
-        (PROMPT.len() as u64, "/home/u/project")
-    );
-    assert_eq!(told(&scanned(&root.join("none"), Format::Claude)), []);
-}
-
-#[test]
-fn links_lead_to_each_file_once_and_never_in_circles() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    let name = format!("sessions/2026/11/03/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl");
-    write(root, &name, "");
-    symlink(root.join("sessions"), root.join("sessions/2026/again")).expect("a link");
-    symlink("self", root.join("sessions/self")).expect("a link");
-    symlink(root.join("sessions/2026/11/03"), root.join("archived_sessions")).expect("a link");
-    assert_eq!(told(&scanned(root, Format::Codex)), pairs(&[(CODEX_ID, "")]));
-
-    write(root, "projects/-a/s1.jsonl", PROMPT);
-    symlink(root.join("projects/-a"), root.join("projects/-b")).expect("a link");
-    symlink(root.join("projects"), root.join("projects/-c")).expect("a link");
-    symlink("s2.jsonl", root.join("projects/-a/s2.jsonl")).expect("a link");
-    symlink("s1.jsonl", root.join("projects/-a/s3.jsonl")).expect("a link");
-    symlink("gone", root.join("projects/-a/s4.jsonl")).expect("a link");
-    let expected = pairs(&[("s1", "hello"), ("s3", "hello")]);
-    assert_eq!(told(&scanned(root, Format::Claude)), expected);
 }
 
 #[test]
@@ -157,21 +104,6 @@ fn a_compressed_rollout_is_told_as_far_as_it_can_be_decoded() {
             bytes.len()
         );
     }
-}
-
-#[test]
-fn a_rollout_is_listed_by_the_id_by_which_it_is_found() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let meta = r#"{"type":"session_meta","payload":{"id":"01a1fc15-0000-7000-8000-000000000000","cwd":"/home/u/project"}}"#;
-    write(
-        folder.path(),
-        &format!("sessions/2026/rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl"),
-        meta,
-    );
-    let shelf = scanned(folder.path(), Format::Codex);
-    assert_eq!(told(&shelf), pairs(&[(CODEX_ID, "")]));
-    let found = crate::transcript::codex::rollouts::locate(folder.path(), CODEX_ID).expect("a search");
-    assert_eq!(found.len(), 1);
 }
 
 /// Large files are read at their ends, and a prompt that stands further in is found all the same.
@@ -252,90 +184,6 @@ fn a_file_that_shrank_or_went_since_it_was_found_costs_only_itself() {
         entry_of(&found).map_err(|error| error.kind()),
         Err(io::ErrorKind::NotFound)
     );
-}
-
-/// A shelf that is brought up to date is, at each step, the one that a first scan finds.
-#[test]
-fn a_scan_finds_whatever_has_become_of_files_and_folders() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    write(root, "projects/-a/s1.jsonl", PROMPT);
-    write(root, "projects/-a/s2.jsonl", PROMPT);
-    let mut shelf = Shelf::default();
-    let path = |path: &str| root.join("projects").join(path);
-    type Step<'a> = (&'a str, &'a dyn Fn());
-    let steps: [Step<'_>; 14] = [
-        ("nothing", &|| {}),
-        ("changed", &|| {
-            write(root, "projects/-a/s1.jsonl", &PROMPT.replace("hello", "changed"));
-        }),
-        ("new", &|| write(root, "projects/-a/s3.jsonl", PROMPT)),
-        ("in a new folder", &|| write(root, "projects/-b/s4.jsonl", PROMPT)),
-        ("renamed", &|| {
-            fs::rename(path("-a/s3.jsonl"), path("-b/s5.jsonl")).expect("a new name");
-        }),
-        ("removed", &|| {
-            fs::remove_file(path("-a/s2.jsonl")).expect("it is gone");
-        }),
-        ("folder renamed", &|| {
-            fs::rename(path("-b"), path("-c")).expect("a new name");
-        }),
-        ("empty", &|| write(root, "projects/-c/s4.jsonl", "")),
-        ("a folder of that name", &|| {
-            fs::create_dir(path("-c/s6.jsonl")).expect("a folder");
-        }),
-        ("a second name", &|| {
-            fs::hard_link(path("-c/s5.jsonl"), path("-a/s5.jsonl")).expect("a second name");
-        }),
-        ("the first name gone", &|| {
-            fs::remove_file(path("-a/s5.jsonl")).expect("it is gone");
-        }),
-        ("a linked file", &|| {
-            symlink(path("-a/s1.jsonl"), path("-a/s7.jsonl")).expect("a link");
-        }),
-        ("a linked folder", &|| {
-            symlink(path("-c"), path("-d")).expect("a link");
-        }),
-        ("folder removed", &|| {
-            fs::remove_dir_all(path("-a")).expect("it is gone");
-        }),
-    ];
-    for (what, step) in steps {
-        step();
-        shelf.scan(root, Format::Claude);
-        let expected = scanned(root, Format::Claude);
-        let all = |shelf: &Shelf| shelf.behind(None).cloned().collect::<Vec<_>>();
-        assert_eq!(all(&shelf), all(&expected), "{what}");
-    }
-}
-
-#[test]
-fn the_order_goes_on_behind_any_place() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
-    for (number, time) in ["12:00:03", "12:00:01", "12:00:02", "12:00:02"]
-        .iter()
-        .enumerate()
-    {
-        write(
-            root,
-            &format!("projects/-a/s{number}.jsonl"),
-            &PROMPT.replace("12:00:00", time),
-        );
-    }
-    let shelf = scanned(root, Format::Claude);
-    let ids = |place: Option<&Place>| -> Vec<String> {
-        shelf
-            .behind(place)
-            .map(|entry| entry.upstream_id.clone())
-            .collect()
-    };
-    assert_eq!(ids(None), ["s0", "s2", "s3", "s1"]);
-    let all: Vec<_> = shelf.behind(None).map(|entry| Place::of(entry)).collect();
-    assert_eq!(ids(Some(&all[1])), ["s3", "s1"]);
-    // One that is gone still has its place.
-    let gone = Place::new(all[1].parts().0, Path::new(""));
-    assert_eq!(ids(Some(&gone)), ["s2", "s3", "s1"]);
 }
 
 /// What is told to read, and what that says after each file.

@@ -29,8 +29,6 @@ impl Watch {
     }
 }
 
-const CODEX_ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
-
 fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
     fs::write(path, text).expect("a file");
@@ -104,107 +102,6 @@ impl Watched {
             }
         }
     }
-}
-
-#[test]
-fn files_that_come_change_and_go_are_heard_of() {
-    let (_held, root) = folder();
-    let projects = root.join("projects");
-    let (old, new) = (projects.join("-a/s1.jsonl"), projects.join("-a/s2.jsonl"));
-    write(&old, "x\n");
-    let mut watched = Watched::new(&root, Format::Claude);
-    append(&old, "y\n");
-    watched.hear_file(&old);
-    write(&new, "x\n");
-    watched.hear_file(&new);
-    let renamed = projects.join("-a/s3.jsonl");
-    fs::rename(&new, &renamed).expect("a new name");
-    let told = watched.until(|all| all.files.contains(&new) && all.files.contains(&renamed));
-    assert!(!told.everything && told.folders.is_empty(), "{told:?}");
-    fs::remove_file(&old).expect("it is gone");
-    watched.hear_file(&old);
-    // What is no transcript is not told, nor what is read; the last one shows that all before it was heard.
-    fs::read(&renamed).expect("a file");
-    write(&projects.join("-a/notes.txt"), "x");
-    write(&projects.join("-a/agent-1.jsonl"), "x");
-    write(&projects.join("-a/s3/subagents/agent-2.jsonl"), "x");
-    append(&renamed, "y\n");
-    let told = watched.until(|all| !all.is_empty());
-    let expected = BTreeSet::from([renamed]);
-    assert_eq!((told.files, told.folders), (expected, BTreeSet::new()));
-}
-
-#[test]
-fn files_in_folders_that_come_and_move_are_heard_of() {
-    let (_held, root) = folder();
-    let projects = root.join("projects");
-    fs::create_dir(&projects).expect("a folder");
-    let mut watched = Watched::new(&root, Format::Claude);
-    let (before, after) = (projects.join("-a"), projects.join("-b"));
-    write(&before.join("s1.jsonl"), "x\n");
-    watched.until(|all| all.everything || all.folders.contains(&before));
-    watched.hear_growth(&before.join("s1.jsonl"));
-    fs::rename(&before, &after).expect("a new name");
-    watched.until(|all| all.everything || all.folders.contains(&before) && all.folders.contains(&after));
-    watched.hear_growth(&after.join("s1.jsonl"));
-    // Another one in its place, made at once.
-    fs::remove_dir_all(&after).expect("it is gone");
-    write(&after.join("s2.jsonl"), "x\n");
-    watched.until(|all| all.everything || all.folders.contains(&after));
-    watched.hear_growth(&after.join("s2.jsonl"));
-    // One that has left is heard of no longer.
-    let elsewhere = root.join("elsewhere");
-    fs::rename(&after, &elsewhere).expect("a new place");
-    watched.until(|all| all.everything || all.folders.contains(&after));
-    assert!(!watched.watch.folders.contains_key(&after) && !watched.watch.folders.contains_key(&elsewhere));
-}
-
-#[test]
-fn rollouts_are_heard_of_however_deep() {
-    let (_held, root) = folder();
-    let day = root.join("sessions/2026/11/03");
-    let name = format!("rollout-2026-11-03T12-00-00-{CODEX_ID}.jsonl");
-    let old = day.join(&name);
-    write(&old, "x\n");
-    let mut watched = Watched::new(&root, Format::Codex);
-    watched.hear_growth(&old);
-    let new = root.join("sessions/2027/01/01").join(&name);
-    write(&new, "x\n");
-    watched.until(|all| all.folders.contains(&root.join("sessions/2027")));
-    watched.hear_growth(&new);
-    // Archiving.
-    let archived = root.join("archived_sessions").join(&name);
-    fs::create_dir(root.join("archived_sessions")).expect("a folder");
-    watched.until(|all| all.everything);
-    fs::rename(&old, &archived).expect("a new place");
-    watched.until(|all| all.files.contains(&old) && all.files.contains(&archived));
-}
-
-#[test]
-fn the_chats_of_qwen_are_heard_of_and_what_lies_beside_them_is_not() {
-    let (_held, root) = folder();
-    let project = |name: &str| root.join("projects").join(name);
-    let name = format!("{CODEX_ID}.jsonl");
-    let old = project("-a").join("chats").join(&name);
-    write(&old, "x\n");
-    let mut watched = Watched::new(&root, Format::Qwen);
-    watched.hear_growth(&old);
-    write(&project("-a").join("meta.json"), "{}");
-    write(&project("-a").join("memory").join(&name), "x");
-    write(&old.with_extension("ledger.jsonl"), "x");
-    append(&old, "y\n");
-    let told = watched.until(|all| all.files.contains(&old));
-    assert_eq!(
-        (told.files, told.folders),
-        (BTreeSet::from([old]), BTreeSet::new())
-    );
-    // A project that comes with its first session: what is in it already is found in the folder that is told.
-    let new = project("-b").join("chats").join(&name);
-    write(&new, "x\n");
-    let is_found =
-        |folder: &PathBuf| crate::transcript::shelf::files(folder, Format::Qwen).any(|file| file == new);
-    watched.until(|all| all.everything || all.folders.iter().any(is_found));
-    watched.hear_growth(&new);
 }
 
 #[test]
@@ -354,16 +251,6 @@ fn after_lost_events_all_is_watched_anew() {
     let told = watched.until(|all| all.everything);
     assert_eq!((told.folders, told.files), (BTreeSet::new(), BTreeSet::new()));
     watched.hear_growth(&path);
-}
-
-#[test]
-fn a_dropped_watch_leaves_no_thread_behind() {
-    let (_held, root) = folder();
-    write(&root.join("projects/-a/s1.jsonl"), "x\n");
-    let Watched { watch, woken } = Watched::new(&root, Format::Claude);
-    drop(watch);
-    // It ends with the thread to which the other end belongs.
-    assert!(woken.recv().is_err());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::super::report::{self, ToolCall};
 use super::{Directive, End, Flow, PERMISSION_TOOL, Turn, new_message_id};
 
 /// A tool call as written to the transcript.
@@ -22,37 +23,10 @@ struct ToolUse<'a> {
     input: &'a RawValue,
 }
 
-/// A tool call as sent to the client.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ToolCallUpdate<'a> {
-    session_update: &'a str,
-    tool_call_id: &'a str,
-    name: &'a str,
-    title: &'a str,
-    kind: &'a str,
-    status: &'a str,
-    raw_input: &'a RawValue,
-    content: [Value; 0],
-}
-
-/// What a call does, and how it is shown.
-struct Call<'a> {
-    name: &'a str,
-    title: &'a str,
-    kind: &'a str,
-    input_json: &'a str,
-}
-
 impl Turn<'_> {
     /// Calls a tool that does nothing and succeeds.
     pub(super) fn call_tool(&mut self, name: &str, input_json: &str) -> io::Result<Flow> {
-        let id = self.begin(&Call {
-            name,
-            title: name,
-            kind: "other",
-            input_json,
-        })?;
+        let id = self.begin(name, name, "other", input_json)?;
         self.end(&id, &format!("{name} ran"), false)?;
         Ok(Flow::Continue(()))
     }
@@ -60,12 +34,7 @@ impl Turn<'_> {
     /// Calls a tool that writes a file in the working directory.
     pub(super) fn write_file(&mut self, path: &str, text: &str) -> io::Result<Flow> {
         let input_json = json!({ "path": path, "content": text }).to_string();
-        let id = self.begin(&Call {
-            name: "write",
-            title: path,
-            kind: "edit",
-            input_json: &input_json,
-        })?;
+        let id = self.begin("write", path, "edit", &input_json)?;
         match write_below(&self.settings.cwd, path, text) {
             Ok(()) => self.end(&id, &format!("wrote {path}"), false)?,
             Err(error) => self.end(&id, &format!("could not write {path}: {error}"), true)?,
@@ -77,13 +46,7 @@ impl Turn<'_> {
     /// directive: a file's change is sent as a diff, a command as the tool's input, as real agents do.
     pub(super) fn ask(&mut self, question: &str, next: Option<&Directive>) -> io::Result<Flow> {
         let input_json = json!({ "question": question }).to_string();
-        let call = Call {
-            name: PERMISSION_TOOL,
-            title: question,
-            kind: "other",
-            input_json: &input_json,
-        };
-        let id = self.begin(&call)?;
+        let id = self.begin(PERMISSION_TOOL, question, "other", &input_json)?;
         let mut asked = json!({
             "toolCallId": id, "name": PERMISSION_TOOL, "title": question, "kind": "other",
             "status": "pending", "rawInput": { "question": question }, "content": [],
@@ -159,46 +122,31 @@ impl Turn<'_> {
         answer
     }
 
-    fn begin(&mut self, call: &Call<'_>) -> io::Result<String> {
+    fn begin(&mut self, name: &str, title: &str, kind: &str, input_json: &str) -> io::Result<String> {
         let id = format!("toolu_{}", &Uuid::new_v4().simple().to_string()[..22]);
-        let input: &RawValue = serde_json::from_str(call.input_json)?;
         let block = ToolUse {
             kind: "tool_use",
             id: &id,
-            name: call.name,
-            input,
+            name,
+            input: serde_json::from_str(input_json)?,
         };
         self.transcript
             .reply(&self.message_id, self.settings.model, &block, false)?;
-        self.agent.output.update(
-            &self.session.id,
-            &ToolCallUpdate {
-                session_update: "tool_call",
-                tool_call_id: &id,
-                name: call.name,
-                title: call.title,
-                kind: call.kind,
-                status: "pending",
-                raw_input: input,
-                content: [],
-            },
-        );
+        let call = ToolCall {
+            id: &id,
+            name,
+            title,
+            kind,
+            input_json,
+        };
+        report::tool_call(&self.agent.output, &self.session.id, &call);
         self.ends_with_text = false;
         Ok(id)
     }
 
     fn end(&mut self, id: &str, text: &str, is_error: bool) -> io::Result<()> {
         self.transcript.tool_result(id, text, is_error)?;
-        self.agent.output.update(
-            &self.session.id,
-            &json!({
-                "sessionUpdate": "tool_call_update",
-                "toolCallId": id,
-                "status": if is_error { "failed" } else { "completed" },
-                "rawOutput": text,
-                "content": [{ "type": "content", "content": { "type": "text", "text": text } }],
-            }),
-        );
+        report::tool_result(&self.agent.output, &self.session.id, id, text, is_error);
         // After a tool result, the model answers with another message.
         self.message_id = new_message_id();
         Ok(())

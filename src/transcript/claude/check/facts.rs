@@ -1,11 +1,13 @@
 //! What a check reads of a message: the calls of tools, their results, the files that they name, and what has no form that is
 //! known.
 
-use super::{SideFile, persisted_path};
+use super::SideFile;
 use crate::transcript::check::{Item, Strange, hash_of, quoted};
-use crate::transcript::claude::record::{Block, CHAIN_KINDS, Record, is_known_block};
+use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_known_block};
 use crate::transcript::claude::{BLOCK, INDEX, MESSAGE};
 use crate::transcript::fields::Fields;
+use crate::transcript::message::Part;
+use crate::transcript::relocate::persisted_path;
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
 /// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
@@ -73,31 +75,31 @@ impl MessageFacts {
             let path = result.text("persistedOutputPath").map(SideFile::ToolResult);
             facts.files = path.into_iter().chain(subagent).collect();
         }
-        let blocks = record.message().map_or_else(Vec::new, |message| message.blocks);
-        for block in &blocks {
-            match block {
-                Block::ToolUse(call) => facts.items.push(Item::Call {
-                    id: hash_of(&call.id),
-                    tool: quoted(&call.name),
+        let parts = record.parts().unwrap_or_default();
+        for part in &parts {
+            match part {
+                Part::ToolCall { id, name, .. } => facts.items.push(Item::Call {
+                    id: hash_of(id),
+                    tool: quoted(name),
                 }),
-                Block::ToolResult {
-                    tool_use_id, text, ..
-                } => {
-                    facts.items.push(Item::Result {
-                        id: hash_of(tool_use_id),
-                    });
-                    facts.files.extend(persisted_path(text));
+                Part::ToolResult { call_id, text, .. } => {
+                    let id = hash_of(call_id);
+                    facts.items.push(Item::Result { id });
+                    let path = persisted_path(text).filter(|path| path.contains("tool-results"));
+                    facts
+                        .files
+                        .extend(path.map(|path| SideFile::ToolResult(path.to_owned())));
                 }
-                Block::Text(_) | Block::Other { .. } => {}
+                _ => {}
             }
         }
-        facts.strange = strange(fields, &blocks);
+        facts.strange = strange(fields, &parts);
         facts
     }
 }
 
-/// What of a record with these blocks is not known, so that the history tells it as it stands.
-fn strange(record: &Fields<'_>, blocks: &[Block]) -> Option<Strange> {
+/// What of a record with these parts is not known, so that the history tells it as it stands.
+fn strange(record: &Fields<'_>, parts: &[Part]) -> Option<Strange> {
     let kind = record.str("type")?;
     if !CHAIN_KINDS.contains(&&*kind) {
         return Some(Strange::Kind(quoted(&kind)));
@@ -111,26 +113,11 @@ fn strange(record: &Fields<'_>, blocks: &[Block]) -> Option<Strange> {
     if content.is_none_or(|content| !content.get().starts_with(['"', '['])) {
         return Some(Strange::Content);
     }
-    let strange = blocks.iter().find_map(|block| match block {
-        Block::ToolResult { strange, .. } => strange.first().map(type_of),
-        Block::Other { kind, .. } if is_known_block(kind) => None,
-        Block::Other { kind, json } if kind == "thinking" => {
-            let thought = Fields::parse(json)?;
-            thought.str("thinking").is_none().then_some("thinking")
-        }
-        Block::Other { .. } => Some(type_of(block)),
-        Block::Text(_) | Block::ToolUse(_) => None,
+    let strange = parts.iter().find_map(|part| match part {
+        Part::Other { kind, .. } if !is_known_block(kind) => Some(kind),
+        _ => None,
     });
     strange.map(|kind| Strange::Part(quoted(kind)))
-}
-
-fn type_of(block: &Block) -> &str {
-    match block {
-        Block::Other { kind, .. } => kind,
-        Block::ToolUse(_) => "tool_use",
-        Block::ToolResult { .. } => "tool_result",
-        Block::Text(_) => "text",
-    }
 }
 
 #[cfg(test)]

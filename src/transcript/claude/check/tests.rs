@@ -88,68 +88,6 @@ fn whole() -> Vec<String> {
 }
 
 #[test]
-fn a_whole_transcript_and_what_is_harmless_are_not_told() {
-    let lines = whole();
-    assert_eq!(found(&lines), (vec![], String::new()));
-    let text = lines.join("\n");
-    let harmless: [Vec<u8>; 6] = [
-        text.clone().into_bytes(),
-        format!("\n{}\n\n", text.replace('\n', "\n\n")).into_bytes(),
-        format!("\u{feff}{text}\n").into_bytes(),
-        text.replace('\n', "\r\n").into_bytes(),
-        [text.as_bytes(), b"\n\0\0\0\0"].concat(),
-        text.replace("hi", "h@")
-            .bytes()
-            .map(|byte| if byte == b'@' { 0xff } else { byte })
-            .collect(),
-    ];
-    for bytes in harmless {
-        assert_eq!(
-            checked(&bytes),
-            Report::default(),
-            "{}",
-            String::from_utf8_lossy(&bytes)
-        );
-    }
-}
-
-#[test]
-fn nothing_to_resume_is_told_of_the_file_as_a_whole() {
-    for (text, others) in [
-        ("", 0),
-        ("\n\n", 0),
-        ("\0\0", 0),
-        (r#"{"type":"mode"}"#, 0),
-        ("@@\n{\n", 2),
-        ("{\"a", 1),
-    ] {
-        let report = checked(text);
-        assert_eq!(report.findings.len(), others + 1, "{text:?}: {report:?}");
-        let first = &report.findings[0];
-        assert_eq!(
-            (first.line, first.kind),
-            (0, FindingKind::NothingToResume),
-            "{text:?}"
-        );
-    }
-}
-
-/// What a person typed for the agent itself, and what the agent said to itself, is nothing that could be adopted either.
-#[test]
-fn nothing_to_resume_is_told_where_nobody_has_asked_anything() {
-    let command = r#","message":{"content":"<command-name>/model</command-name>"}"#;
-    let noted = r#","isMeta":true,"message":{"content":"as it is said"}"#;
-    let lines = [
-        record("user", "u1", "", command),
-        record("user", "u2", "u1", noted),
-        reply("a1", "u2"),
-    ];
-    let (kinds, told) = found(&lines);
-    assert_eq!(kinds, [(0, FindingKind::NothingToResume)], "{told}");
-    assert_eq!(found(&[prompt("u1", "")]).0, []);
-}
-
-#[test]
 fn a_missing_parent_is_told_by_what_it_does() {
     let (kinds, told) = found(&[prompt("u1", "gone"), reply("a1", "u1")]);
     assert_eq!(kinds, [(1, FindingKind::BrokenParent)]);
@@ -263,31 +201,6 @@ fn a_newer_branch_that_a_resume_leaves_aside_is_told_and_an_older_one_is_not() {
     assert_eq!(found(&twice).0, [(5, FindingKind::DuplicateUuid)]);
 }
 
-/// Each stands below the call before it, and the parents of what follows lead through one of them.
-#[test]
-fn results_of_calls_made_together_are_no_newer_branch() {
-    let call = |uuid: &str, parent: &str, id: &str| {
-        let more = format!(
-            r#","message":{{"id":"m1","content":[{{"type":"tool_use","id":"{id}","name":"Bash","input":{{}}}}]}}"#
-        );
-        record("assistant", uuid, parent, &more)
-    };
-    let lines = [
-        prompt("u1", ""),
-        call("c1", "u1", "t1"),
-        call("c2", "c1", "t2"),
-        r#"{"type":"last-prompt","leafUuid":"c1"}"#.to_owned(),
-        result("r1", "c1", "t1", "", "done"),
-        result("r2", "c2", "t2", "", "done"),
-    ];
-    for noted in ["c1", "c2", "r1", "r2"] {
-        let lines = lines
-            .clone()
-            .map(|line| line.replace(r#"Uuid":"c1"}"#, &format!(r#"Uuid":"{noted}"}}"#)));
-        assert_eq!(found(&lines), (vec![], String::new()), "{noted}");
-    }
-}
-
 #[test]
 fn a_record_without_a_parent_cuts_off_what_came_before() {
     let mut lines = whole();
@@ -376,18 +289,8 @@ fn side_files_are_asked_for_by_what_names_them() {
     assert_eq!(kinds.len(), 1, "one file is told once");
     // A text that speaks of such files names none.
     assert_eq!(
-        persisted_path(&format!("see: Full output saved to: {path}")),
+        crate::transcript::relocate::persisted_path(&format!("see: Full output saved to: {path}")),
         None
-    );
-}
-
-#[test]
-fn what_is_found_very_often_is_counted() {
-    let garbage = "@\n".repeat(FINDINGS_OF_A_KIND_LIMIT + 7);
-    let report = checked(whole().join("\n") + "\n" + &garbage);
-    assert_eq!(
-        (report.findings.len(), report.more),
-        (FINDINGS_OF_A_KIND_LIMIT, 7)
     );
 }
 
@@ -410,36 +313,6 @@ fn calls_are_not_said_to_have_no_result_where_not_all_results_were_looked_at() {
     assert_eq!(kinds(&lines(0)), []);
     assert_eq!(found(&lines(ELEMENTS_LIMIT)).0, [(3, FindingKind::OversizedLine)]);
     check_words("a line with very many results", &found(&lines(ELEMENTS_LIMIT)).1);
-}
-
-#[test]
-fn calls_are_not_judged_where_a_line_was_too_long_to_be_read() {
-    let rest = [
-        prompt("u1", ""),
-        result("r1", "u1", "t1", "", "done"),
-        call("a1", "r1", "t2"),
-    ]
-    .join("\n");
-    let kinds = |letters: u64| {
-        let long = io::Read::take(io::repeat(b'x'), letters);
-        let text = io::Read::chain(long, io::Cursor::new(format!("\n{rest}\n")));
-        let report = check(io::BufReader::with_capacity(64 * 1024, text), ID, |_| false);
-        let findings = report.expect("bytes are read").findings;
-        findings
-            .iter()
-            .map(|finding| (finding.line, finding.kind))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        kinds(10),
-        [
-            (1, FindingKind::GarbageLine),
-            (3, FindingKind::ResultWithoutToolUse),
-            (4, FindingKind::ToolUseWithoutResult),
-        ]
-    );
-    let limit = LINE_LIMIT_BYTES as u64;
-    assert_eq!(kinds(limit + 1), [(1, FindingKind::OversizedLine)]);
 }
 
 #[test]

@@ -256,25 +256,6 @@ proptest! {
 const PROMPT: &str =
     r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"x"}}"#;
 
-#[test]
-fn a_line_is_read_in_pieces_of_any_size() {
-    let text = format!("{PROMPT}\nno record\n\n{PROMPT}\n{{\"torn");
-    for capacity in 1..60 {
-        let index =
-            Index::read(BufReader::with_capacity(capacity, text.as_bytes())).expect("memory can be read");
-        assert_eq!(
-            (index.records(), index.garbage_lines(), index.ends_torn()),
-            (2, 1, true)
-        );
-        let extent = Extent {
-            bytes: text.len() as u64,
-            whole_bytes: text.len() as u64 - 6,
-            can_extend: true,
-        };
-        assert_eq!(index.extent(), extent);
-    }
-}
-
 /// A line of `bytes` bytes that is never in memory as a whole.
 struct LongLine {
     left: usize,

@@ -1,75 +1,13 @@
 use super::*;
 
-fn header(line: &str) -> RecordHeader {
-    Record::parse(line).expect("a record").header()
-}
-
 fn is_prompt(line: &str) -> bool {
     let record = Record::parse(line).expect("a record");
     record.is_human_prompt()
 }
 
 #[test]
-fn the_header_of_a_chain_record() {
-    let header = header(
-        r#"{"parentUuid":"p","logicalParentUuid":"l","isSidechain":true,"type":"user","uuid":"u","sessionId":"s",
-            "origin":{"kind":"human"},"cwd":"/home/u/project","timestamp":"2026-11-20T22:05:50.054Z","isMeta":true,
-            "message":{"id":"msg_1","role":"user","content":"hi"},"leafUuid":"f","new":{"x":1e400}}"#,
-    );
-    assert_eq!(header.kind, RecordKind::User);
-    assert_eq!(header.uuid.as_deref(), Some("u"));
-    assert_eq!(header.session_id.as_deref(), Some("s"));
-    assert_eq!(header.cwd.as_deref(), Some("/home/u/project"));
-    assert!(header.is_sidechain && header.is_meta && !header.is_api_error_message);
-}
-
-#[test]
-fn members_of_another_type_are_absent_and_unknown_kinds_survive() {
-    let header = header(r#"{"type":"brand-new","uuid":7,"parentUuid":null,"isMeta":"yes","message":[1]}"#);
-    assert_eq!(header.kind, RecordKind::Other);
-    assert_eq!((header.uuid, header.is_meta), (None, false));
-}
-
-#[test]
-fn content_is_text_or_blocks() {
-    let text = r#"{"message":{"content":"plain"}}"#;
-    let message = Record::parse(text)
-        .and_then(|record| record.message())
-        .expect("a message");
-    assert_eq!(message.blocks, [Block::Text("plain".into())]);
-
-    let blocks = r#"{"message":{"id":"m","model":"x","content":[{"type":"text","text":"a"},
-        {"type":"tool_use","id":"t","name":"Read","input":{"n": 1.0}},
-        {"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"r"}],"is_error":true},
-        {"type":"image","source":{}},{"type":"tool_use"}]}}"#;
-    let message = Record::parse(blocks)
-        .and_then(|record| record.message())
-        .expect("a message");
-    assert_eq!(message.id.as_deref(), Some("m"));
-    assert_eq!(
-        message.blocks[1],
-        Block::ToolUse(ToolUse {
-            id: "t".into(),
-            name: "Read".into(),
-            input_json: r#"{"n": 1.0}"#.into()
-        })
-    );
-    assert_eq!(
-        message.blocks[2],
-        Block::ToolResult {
-            tool_use_id: "t".into(),
-            text: "r".into(),
-            is_error: true,
-            strange: Vec::new()
-        }
-    );
-    assert!(matches!(&message.blocks[3], Block::Other { kind, .. } if kind == "image"));
-    assert!(matches!(&message.blocks[4], Block::Other { kind, .. } if kind == "tool_use"));
-}
-
-#[test]
 fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
-    let other = |kind: &str, json: &str| Block::Other {
+    let other = |kind: &str, json: &str| Part::Other {
         kind: kind.to_owned(),
         json: json.to_owned(),
     };
@@ -77,7 +15,7 @@ fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
         let text = format!(r#"{{"type":"user","message":{message}}}"#);
         let record = Record::parse(&text).expect("a record");
         assert!(!record.is_human_prompt(), "{message}");
-        record.message().expect("a message").blocks
+        record.parts().expect("a message")
     };
     for (message, kept) in [
         (r#"{"content":{"text":"obj"}}"#, r#"{"text":"obj"}"#),
@@ -99,96 +37,22 @@ fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
         r#"{{"content":[{{"type":"tool_result","tool_use_id":"t","content":[{rich},{{"type":"image"}},"r"]}},
             {{"type":"tool_result","tool_use_id":"t","content":{{"rows":[1]}}}},{{"type":"tool_result","tool_use_id":"t"}}]}}"#
     );
-    let result = |text: &str, strange| Block::ToolResult {
-        tool_use_id: "t".to_owned(),
+    let result = |text: &str| Part::ToolResult {
+        call_id: "t".to_owned(),
         text: text.to_owned(),
-        is_error: false,
-        strange,
+        is_error: Some(false),
     };
     assert_eq!(
         blocks(&answers),
         [
-            result("r", vec![other("text", rich)]),
-            result("", vec![other("", r#"{"rows":[1]}"#)]),
-            result("", vec![]),
+            result("r"),
+            other("text", rich),
+            result(""),
+            other("", r#"{"rows":[1]}"#),
+            result(""),
         ]
     );
-    assert!(Record::parse(r#"{"message":null}"#).is_some_and(|record| record.message().is_none()));
-}
-
-#[test]
-fn how_a_prompt_is_known() {
-    let table = [
-        (
-            true,
-            r#"{"type":"user","origin":{"kind":"human"},"message":{"content":[{"type":"text","text":"a"}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","origin":{"kind":"task"},"message":{"content":"a"}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","origin":{"kind":"human"},"isSidechain":true,"message":{"content":"a"}}"#,
-        ),
-        (true, r#"{"type":"user","message":{"content":"old and plain"}}"#),
-        (
-            true,
-            r#"{"type":"user","message":{"content":[{"type":"text","text":"old"}]}}"#,
-        ),
-        (
-            true,
-            r#"{"type":"user","message":{"content":[{"type":"image","source":{}}]}}"#,
-        ),
-        (
-            true,
-            r#"{"type":"user","message":{"content":[{"type":"document","source":{}}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","isMeta":true,"message":{"content":[{"type":"image"}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t"},{"type":"image"}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","message":{"content":[{"type":"hologram"}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","isMeta":true,"message":{"content":"a"}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","isCompactSummary":true,"message":{"content":"a"}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t"}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","toolUseResult":{},"message":{"content":"a"}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"user","message":{"content":"<command-name>/clear</command-name>"}}"#,
-        ),
-        (
-            false,
-            r#"{"type":"assistant","origin":{"kind":"human"},"message":{"content":"a"}}"#,
-        ),
-        (false, r#"{"type":"user"}"#),
-    ];
-    for (expected, line) in table {
-        assert_eq!(is_prompt(line), expected, "{line}");
-    }
+    assert!(Record::parse(r#"{"message":null}"#).is_some_and(|record| record.parts().is_none()));
 }
 
 /// Where no record says whose words they are. What a person sends to the model stays a prompt, tagged or not.

@@ -3,7 +3,6 @@ use crate::transcript::summary::TITLE_CHARS;
 
 const PROMPT: &str = r#"{"type":"user","uuid":"u1","parentUuid":null,"cwd":"/home/u/project","timestamp":"2026-11-03T12:00:00.000Z","origin":{"kind":"human"},"message":{"content":"\n  Mend the build \nand say how"}}"#;
 const REPLY: &str = r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","cwd":"/home/u/moved","timestamp":"2026-11-03T12:00:05.000Z","message":{"content":"done"}}"#;
-const SIDE: &str = r#"{"type":"assistant","uuid":"b1","isSidechain":true,"cwd":"/home/u/elsewhere","timestamp":"2026-11-03T12:00:06.000Z","message":{"content":"x"}}"#;
 const CUSTOM: &str = r#"{"type":"custom-title","customTitle":"The build","sessionId":"s"}"#;
 const MADE: &str = r#"{"type":"summary","summary":"Mending a build","leafUuid":"a1"}"#;
 const AI: &str = r#"{"type":"ai-title","aiTitle":"Mend the parser","sessionId":"s"}"#;
@@ -64,82 +63,6 @@ fn what_was_said_last_is_told_where_there_is_no_title() {
         let told = (summary.title.as_deref(), summary.last_prompt.as_deref());
         assert_eq!(told, (*title, *last), "{lines:?}");
     }
-}
-
-#[test]
-fn folder_and_time_are_the_last_ones() {
-    let summary = whole(&[PROMPT, REPLY, SIDE, CUSTOM]);
-    assert_eq!(summary.cwd.as_deref(), Some("/home/u/moved"));
-    assert_eq!(summary.last_at.as_deref(), Some("2026-11-03T12:00:06.000Z"));
-    assert_eq!(whole(&[PROMPT]).cwd.as_deref(), Some("/home/u/project"));
-}
-
-#[test]
-fn a_fork_names_its_source() {
-    let fork = PROMPT.replacen('{', r#"{"forkedFrom":{"sessionId":"s0","messageUuid":"u0"},"#, 1);
-    assert_eq!(whole(&[&fork]).forked_from.as_deref(), Some("s0"));
-    assert_eq!(whole(&[PROMPT]).forked_from, None);
-}
-
-/// Whatever a killed writer or another version leaves behind costs no more than itself.
-#[test]
-fn what_cannot_be_read_is_passed_over() {
-    let torn = &PROMPT[..40];
-    let table: &[(&[&str], Option<&str>)] = &[
-        (
-            &["garbage", "[1]", "\0\0", "\u{feff}", PROMPT],
-            Some("Mend the build"),
-        ),
-        (
-            &[r#"{"type":7,"cwd":[],"message":null}"#, PROMPT],
-            Some("Mend the build"),
-        ),
-        (&[torn], None),
-        (&["\0\0\0"], None),
-    ];
-    for (lines, title) in table {
-        assert_eq!(whole(lines).title.as_deref(), *title, "{lines:?}");
-    }
-    let torn_at_end = format!("{PROMPT}\n{REPLY}\n{torn}");
-    let ends = Ends {
-        head: torn_at_end.as_bytes(),
-        tail: b"",
-    };
-    assert_eq!(summary(ends).cwd.as_deref(), Some("/home/u/moved"));
-}
-
-/// Between the ends lies what was not read, so that either of them may hold half a line.
-#[test]
-fn halves_of_lines_at_the_gap_are_passed_over() {
-    let head = format!("{PROMPT}\n{}", &REPLY[..50]);
-    let tail = format!("{}\n{REPLY}\n", &SIDE[30..]);
-    let summary = summary(Ends {
-        head: head.as_bytes(),
-        tail: tail.as_bytes(),
-    });
-    assert_eq!(summary.title.as_deref(), Some("Mend the build"));
-    assert_eq!(summary.last_at.as_deref(), Some("2026-11-03T12:00:05.000Z"));
-}
-
-#[test]
-fn a_title_is_one_line_of_a_bounded_length() {
-    assert_eq!(title_of("\n \t\n a b \r\n c").as_deref(), Some("a b"));
-    assert_eq!(title_of(" \n"), None);
-    let long = "é".repeat(TITLE_CHARS + 1);
-    assert_eq!(
-        title_of(&long).map(|title| title.chars().count()),
-        Some(TITLE_CHARS)
-    );
-}
-
-#[test]
-fn lines_come_backwards_as_they_stand() {
-    let ends = Ends {
-        head: b"a\nb\n",
-        tail: b"c\n\nd",
-    };
-    let lines: Vec<&[u8]> = ends.from_end().collect();
-    assert_eq!(lines, [b"d", b"c", b"b", b"a"]);
 }
 
 /// What the vendor's library lists; `tests/real_claude` runs it over most of these.

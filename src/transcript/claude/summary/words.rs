@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use crate::transcript::claude::record::{Block, INTERRUPTED_TEXT, Message, Record, RecordHeader, RecordKind};
+use crate::transcript::claude::record::{INTERRUPTED_TEXT, Record};
+use crate::transcript::message::Part;
 use crate::transcript::summary::title_of;
 
 /// What stands in front of a text that was pasted, up to the four characters of its id.
@@ -32,22 +33,23 @@ impl FirstWords {
     }
 
     /// Looks at the next record. Who it came from (`origin`) does not count: what others than people say bears a tag.
-    pub(super) fn take(&mut self, record: &Record<'_>, header: &RecordHeader) {
-        let is_others = header.is_sidechain || header.is_meta || header.is_compact_summary;
-        if header.kind != RecordKind::User || is_others || header.has_tool_use_result || self.are_said() {
+    pub(super) fn take(&mut self, record: &Record<'_>) {
+        let fields = &record.fields;
+        let others = ["isSidechain", "isMeta", "isCompactSummary"];
+        let is_others = others.iter().any(|flag| fields.flag(flag)) || fields.raw("toolUseResult").is_some();
+        if !record.is_of("user") || is_others || self.are_said() {
             return;
         }
-        let Some(message) = record.message() else { return };
-        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
-        if message.blocks.iter().any(is_result) {
+        let parts = record.parts().unwrap_or_default();
+        if parts.iter().any(Part::is_result) {
             return;
         }
-        for block in &message.blocks {
-            if let Block::Text(text) = block {
+        for part in &parts {
+            if let Part::Text(text) = part {
                 self.take_text(text);
             }
         }
-        self.attached = self.attached.or_else(|| attached(&message));
+        self.attached = self.attached.or_else(|| attached(&parts));
     }
 
     /// Whether no later record can change what they are.
@@ -77,12 +79,12 @@ impl FirstWords {
 }
 
 /// What a picture or a document is called that was sent without a word.
-fn attached(message: &Message) -> Option<&'static str> {
+fn attached(parts: &[Part]) -> Option<&'static str> {
     let has = |wanted: &str| {
-        let is = |block: &Block| matches!(block, Block::Other { kind, .. } if kind == wanted);
-        message.blocks.iter().any(is)
+        let is = |part: &Part| matches!(part, Part::Other { kind, .. } if kind == wanted);
+        parts.iter().any(is)
     };
-    if has("image") {
+    if parts.iter().any(|part| matches!(part, Part::Image { .. })) || has("image") {
         Some("Image")
     } else {
         has("document").then_some("Document")

@@ -1,12 +1,17 @@
 use super::*;
-use crate::transcript::codex::tests::{FORK, ROOT, ROOT_ID};
+use crate::transcript::codex::tests::{ROOT, ROOT_ID};
 
-fn found(text: &str, id: &str, sources: &[SourceStanding]) -> Vec<(u64, FindingKind)> {
-    let standing = Standing {
+fn standing(id: &str) -> Standing<'_> {
+    Standing {
         upstream_id: id,
         archived: false,
-    };
-    let report = check(text.as_bytes(), standing, sources).expect("bytes are read");
+        begins_elsewhere: false,
+        broken_sources: Vec::new(),
+    }
+}
+
+fn found(text: &str, id: &str) -> Vec<(u64, FindingKind)> {
+    let report = check(text.as_bytes(), &standing(id)).expect("bytes are read");
     assert!(report.findings.iter().all(|finding| !finding.detail.is_empty()));
     report
         .findings
@@ -118,7 +123,7 @@ fn each_damage_is_found_in_its_line() {
     ];
     for (text, expected) in table {
         assert_eq!(
-            found(&text, ROOT_ID, &[]),
+            found(&text, ROOT_ID),
             expected,
             "{}",
             &text[..text.len().min(200)]
@@ -126,90 +131,15 @@ fn each_damage_is_found_in_its_line() {
     }
     let many = format!("{ROOT}{}", "garbage\n".repeat(300));
     let standing = Standing {
-        upstream_id: ROOT_ID,
         archived: true,
+        ..standing(ROOT_ID)
     };
-    let report = check(many.as_bytes(), standing, &[]).expect("bytes are read");
+    let report = check(many.as_bytes(), &standing).expect("bytes are read");
     assert_eq!(
         (report.findings[0].kind, report.findings[0].line),
         (FindingKind::Archived, 0)
     );
     assert_eq!((report.findings.len(), report.more), (101, 200));
-}
-
-#[test]
-fn a_source_that_does_not_reach_is_found_in_the_first_line() {
-    let id = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
-    let with = |state: SourceState| {
-        found(
-            FORK,
-            id,
-            &[SourceStanding {
-                upstream_id: ROOT_ID.to_owned(),
-                state,
-            }],
-        )
-    };
-    assert_eq!(with(SourceState::Whole), []);
-    for state in [
-        SourceState::TooShort,
-        SourceState::Missing,
-        SourceState::Circle,
-        SourceState::Unreadable("denied".to_owned()),
-    ] {
-        assert_eq!(with(state), [(1, FindingKind::MissingSource)]);
-    }
-}
-
-/// The letters of a line that stands in no memory: as many as the text says, and no more than were asked for.
-struct LongLine {
-    before: &'static [u8],
-    letters: u64,
-    behind: Vec<u8>,
-}
-
-impl io::Read for LongLine {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !self.before.is_empty() {
-            return self.before.read(buffer);
-        }
-        if self.letters > 0 {
-            let length = buffer
-                .len()
-                .min(usize::try_from(self.letters).unwrap_or(usize::MAX));
-            buffer[..length].fill(b'x');
-            self.letters -= length as u64;
-            return Ok(length);
-        }
-        let read = self.behind.as_slice().read(buffer)?;
-        self.behind.drain(..read);
-        Ok(read)
-    }
-}
-
-#[test]
-fn a_line_that_is_too_long_is_told_with_its_number() {
-    let (first, rest) = ROOT.split_once('\n').expect("lines");
-    let result = r#"{"type":"response_item","payload":{"type":"function_call_output","call_id":"c0"}}"#;
-    let long = |letters: u64| {
-        let text = LongLine {
-            before: br#"{"type":"response_item","payload":{"type":"message","role":"assistant","content":[],"text":""#,
-            letters,
-            behind: format!("\"}}}}\n{result}\n{rest}").into_bytes(),
-        };
-        let text = io::Read::chain(io::Cursor::new(format!("{first}\n")), text);
-        let standing = Standing {
-            upstream_id: ROOT_ID,
-            archived: false,
-        };
-        let reader = io::BufReader::with_capacity(64 * 1024, text);
-        let report = check(reader, standing, &[]).expect("bytes are read");
-        let place = |finding: &bridge_protocol::check::Finding| (finding.line, finding.kind);
-        report.findings.iter().map(place).collect::<Vec<_>>()
-    };
-    assert_eq!(long(1 << 20), [(3, FindingKind::ResultWithoutToolUse)]);
-    // The call may stand in the line that is too long.
-    assert_eq!(long(300 << 20), [(2, FindingKind::OversizedLine)]);
 }
 
 #[test]
@@ -227,7 +157,7 @@ fn what_was_taken_back_is_no_part_of_the_history() {
     };
     let result = || item(r#"{"type":"function_call_output","call_id":"gone"}"#);
     let back = |turns: u64| event(&format!(r#"{{"type":"thread_rolled_back","num_turns":{turns}}}"#));
-    let found = |lines: &[String]| found(&format!("{meta}\n{}\n", lines.join("\n")), ROOT_ID, &[]);
+    let found = |lines: &[String]| found(&format!("{meta}\n{}\n", lines.join("\n")), ROOT_ID);
     let broken = |line| (line, FindingKind::ToolUseWithoutResult);
     let unasked = |line| (line, FindingKind::ResultWithoutToolUse);
 
@@ -264,11 +194,7 @@ fn what_was_taken_back_is_no_part_of_the_history() {
         "{meta}\n{}\n{{\"type\":\"hologram\",\"payload\":{{}}}}\n",
         prompt()
     );
-    let standing = Standing {
-        upstream_id: ROOT_ID,
-        archived: false,
-    };
-    let report = check(text.as_bytes(), standing, &[]).expect("bytes are read");
+    let report = check(text.as_bytes(), &standing(ROOT_ID)).expect("bytes are read");
     let detail = &report.findings[0].detail;
     crate::words::compare(
         "finding-words.txt",

@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::text::Text;
+use super::text;
 use crate::files::identity;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
-use crate::transcript::codex::book::{BookBuilder, Growth, HistoryEnd};
+use crate::transcript::codex::book::{BookBuilder, Growth};
 
 /// How many bytes of a rollout, which is not compressed, count for those who continue it: all where one of them goes up to
 /// its end, or there is none.
@@ -21,12 +21,8 @@ pub fn counted_bytes<'a>(
 ) -> Result<u64, TranscriptError> {
     let mut most = None;
     for base in bases {
-        let cut = HistoryEnd {
-            ordinal: base.end_ordinal,
-            offset: base.end_offset,
-        };
-        let (text, _) = Text::open(path)?;
-        let end = BookBuilder::new(None).part(text, &base.upstream_id, cut);
+        let (text, _) = text::open(path)?;
+        let end = BookBuilder::new(None).part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
         // Otherwise no record stands behind the cut.
         let counted = (end.growth == Growth::Ignored).then_some(end.whole_bytes);
@@ -44,7 +40,7 @@ pub fn counted_bytes<'a>(
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn same_beginning(one: &Path, other: &Path, bytes: u64) -> Result<bool, TranscriptError> {
-    let (mut left, mut right) = (Text::open(one)?.0, Text::open(other)?.0);
+    let (mut left, mut right) = (text::open(one)?.0, text::open(other)?.0);
     match identity::same_bytes(&mut left, &mut right, bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         alike => alike.map_err(TranscriptError::io("compare", one)),
@@ -54,6 +50,7 @@ pub fn same_beginning(one: &Path, other: &Path, bytes: u64) -> Result<bool, Tran
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transcript::codex::HistoryEnd;
 
     #[test]
     fn the_same_up_to_a_place_is_enough() {
@@ -99,10 +96,9 @@ mod tests {
         let text: String = (0..4).map(line).collect();
         fs::write(&path, &text).unwrap();
         let (bytes, all) = (line(0).len() as u64, text.len() as u64);
-        let base = |end_ordinal: Option<u64>, end_offset: Option<u64>| HistoryBase {
+        let base = |ordinal: Option<u64>, offset: Option<u64>| HistoryBase {
             upstream_id: "s".to_owned(),
-            end_ordinal,
-            end_offset,
+            end: HistoryEnd { ordinal, offset },
         };
         let table = [
             (vec![], all),

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use memchr::memmem;
 
-use super::text::Text;
-use super::{Lineage, Source};
+use super::{Lineage, Source, text};
 use crate::transcript::TranscriptError;
-use crate::transcript::codex::item_completed;
-use crate::transcript::lines::Lines;
+use crate::transcript::codex::line::RolloutLine;
+use crate::transcript::lines::{Lines, line_text};
+
+/// The event that names a piece of a turn.
+const COMPLETED: &[u8] = b"item_completed";
 
 /// What an item is that tells of a compaction.
 const COMPACTION: &str = "ContextCompaction";
@@ -39,21 +41,32 @@ pub fn item_of_turn(
 
 /// Looks for it in one file. Whether what follows may be in the next one.
 fn search(source: &Source, turn: &str, found: &mut Option<String>) -> io::Result<bool> {
-    let text = Text::open(&source.path).map_err(io::Error::other)?.0;
-    let is_item = memmem::Finder::new(b"item_completed");
+    let text = text::open(&source.path).map_err(io::Error::other)?.0;
+    let is_item = memmem::Finder::new(COMPLETED);
     let mut lines = Lines::new(text, 0);
     while let Some(line) = lines.next_line()? {
         if is_item.find(line.bytes).is_none() {
             continue;
         }
-        let Some(item) = item_completed(line.bytes) else {
+        let text = line_text(line.bytes);
+        let completed = RolloutLine::parse(&text).and_then(|line| {
+            let is_it = line.payload.str("type")?.as_bytes() == COMPLETED;
+            let item = is_it.then(|| line.payload.object("item")).flatten()?;
+            Some((
+                line.ordinal,
+                line.payload.text("turn_id")?,
+                item.text("id")?,
+                item.text("type"),
+            ))
+        });
+        let Some((ordinal, of_turn, id, kind)) = completed else {
             continue;
         };
-        if source.cut.excludes(item.ordinal, line.offset) {
+        if source.cut.excludes(ordinal, line.offset) {
             break;
         }
-        if item.turn == turn || (found.is_some() && item.kind == COMPACTION) {
-            *found = Some(item.id);
+        if of_turn == turn || (found.is_some() && kind.as_deref() == Some(COMPACTION)) {
+            *found = Some(id);
         } else if found.is_some() {
             return Ok(false);
         }

@@ -147,7 +147,7 @@ impl RolloutBooks {
             let volume = known.as_ref().filter(|volume| volume.missing.is_none())?;
             let own = volume.files.last()?;
             let is_current = own.path == path && own.read.is(identity) && volume.files.iter().all(is_same);
-            is_current.then_some(volume.book.turns() as u64)
+            is_current.then_some(volume.book.turns().len() as u64)
         })
     }
 }

@@ -87,7 +87,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::files::durable::tests::Disk;
     use crate::transcript::codex::rollout_name;
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
@@ -98,48 +97,6 @@ mod tests {
         fs::create_dir_all(&folder).expect("a folder");
         fs::write(folder.join(name), folder.to_string_lossy().as_bytes()).expect("a file");
         folder.join(name)
-    }
-
-    #[test]
-    fn a_rollout_goes_back_to_the_day_in_its_name() {
-        let root = tempfile::tempdir().expect("a folder");
-        let root = root.path();
-        let moved = put(root, "sessions/2020/01/01", NAME);
-        let place = root.join("sessions/2026/11/03").join(NAME);
-        assert_eq!(
-            expected_place(root, ID).expect("a look"),
-            Some((moved.clone(), place.clone()))
-        );
-        let disk = Disk::of(root);
-        assert_eq!(bring_back(root, ID).expect("a move"), place);
-        assert_eq!(disk.check_lasts("a rollout that is brought back"), 1);
-        assert!(!moved.exists());
-        assert!(
-            fs::read_to_string(&place)
-                .expect("the file")
-                .ends_with("2020/01/01")
-        );
-        assert_eq!(expected_place(root, ID).expect("a look"), None);
-        assert!(matches!(
-            bring_back(root, ID),
-            Err(TranscriptError::NotFound { .. })
-        ));
-    }
-
-    #[test]
-    fn nothing_is_replaced_and_what_a_person_put_away_stays() {
-        let root = tempfile::tempdir().expect("a folder");
-        let root = root.path();
-        put(root, "archived_sessions", NAME);
-        assert_eq!(expected_place(root, ID).expect("a look"), None);
-        // What cannot be read where it should be is not written over.
-        let moved = put(root, "sessions/2020/01/01", NAME);
-        fs::create_dir_all(root.join("sessions/2026/11/03").join(NAME)).expect("a folder");
-        assert!(matches!(
-            bring_back(root, ID),
-            Err(TranscriptError::AlreadyExists { .. })
-        ));
-        assert!(moved.exists());
     }
 
     #[test]

@@ -3,13 +3,12 @@
 //! Every other byte stays. A result that a call lacks is not filled in: Codex (0.166) tells the model of it at each resume, and
 //! nothing is lost by that. Files that the rollout continues are continued by the copy. The source is only read.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{FindingKind, Repairs};
 
-use super::text::Text;
-use super::{meta, place_of};
+use super::{meta, place_of, text};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::is_record;
 use crate::transcript::codex::rename::Renaming;
@@ -39,7 +38,7 @@ pub fn repair(
     let own = meta(source)?.upstream_id;
     let ids = own.into_iter().chain([upstream_id.to_owned()]);
     let renaming = Renaming::new(ids.map(|id| (id, new_id.to_owned())));
-    let (text, _) = Text::open(source)?;
+    let (text, _) = text::open(source)?;
     let mut repairs = Repairs::default();
     let folder = target.parent().unwrap_or(Path::new("."));
     // Under a name of which whoever noted the copy knows until it is whole.
@@ -66,7 +65,12 @@ pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> Pa
         .unwrap_or(beside)
 }
 
-fn write(text: Text, renaming: &Renaming, writer: &mut dyn Write, repairs: &mut Repairs) -> io::Result<()> {
+fn write(
+    text: impl BufRead,
+    renaming: &Renaming,
+    writer: &mut dyn Write,
+    repairs: &mut Repairs,
+) -> io::Result<()> {
     let lines = Rewriter::new(text, LINE_LIMIT_BYTES);
     let written = lines.all(writer, |line, edits| {
         // Longer than the limit: not inspected, copied unchanged.
@@ -89,84 +93,5 @@ fn write(text: Text, renaming: &Renaming, writer: &mut dyn Write, repairs: &mut 
             Ok(())
         }
         written => written,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::files::durable::tests::Disk;
-    use crate::transcript::codex::rollouts;
-    use crate::transcript::copy::remove_copy;
-
-    const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
-    const NEW: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";
-    const OTHER: &str = "01a1fc16-aaaa-76c3-a43d-78487b788798";
-    const DAY: &str = "sessions/2026/11/03";
-
-    fn meta_line(id: &str) -> String {
-        format!(
-            r#"{{"timestamp":"t","ordinal":0,"type":"session_meta","payload":{{"id":"{id}","cwd":"/{id}"}}}}"#
-        )
-    }
-
-    fn said(ordinal: u64, text: &str) -> String {
-        format!(
-            r#"{{"timestamp":"t","ordinal":{ordinal},"type":"response_item","payload":{{"type":"message","role":"user","content":[{{"type":"input_text","text":"{text}"}}]}}}}"#
-        )
-    }
-
-    fn repaired(lines: &[&str], end: &str) -> (Repairs, String, String) {
-        let root = tempfile::tempdir().expect("a folder");
-        let folder = root.path().join(DAY);
-        fs::create_dir_all(&folder).expect("a folder");
-        let source = folder.join(format!("rollout-2026-11-03T10-00-00-{OLD}.jsonl"));
-        let text = lines.join("\n") + end;
-        fs::write(&source, &text).expect("a rollout");
-        let target = target(root.path(), &source, OLD, NEW);
-        let disk = Disk::of(root.path());
-        let made = repair(&source, OLD, &target, NEW).expect("a copy");
-        assert_eq!(disk.check_lasts("a repaired rollout"), 1);
-        let expected = folder.join(format!("rollout-2026-11-03T10-00-00-{NEW}.jsonl"));
-        assert_eq!(target, expected);
-        assert_eq!(
-            fs::read_to_string(&source).expect("the source"),
-            text,
-            "the source is as it was"
-        );
-        assert!(matches!(
-            repair(&source, OLD, &target, NEW),
-            Err(TranscriptError::AlreadyExists { .. })
-        ));
-        // What is there until it is whole goes with what else a killed daemon leaves.
-        let unfinished = folder.join(format!(".{}.copy.tmp", session_of(&target)));
-        fs::write(&unfinished, "").expect("a file");
-        let found = rollouts::check(root.path(), NEW).expect("a check").findings;
-        assert!(found.iter().all(|finding| !can_fix(finding.kind)), "{found:?}");
-        let copy = fs::read_to_string(&target).expect("the copy");
-        remove_copy(&target).expect("removed");
-        let left = fs::read_dir(&folder).expect("the folder");
-        assert_eq!(left.count(), 1, "the source alone");
-        (made, text, copy)
-    }
-
-    #[test]
-    fn lines_that_are_no_records_are_left_out_and_the_rest_is_of_the_new_session() {
-        let (first, second) = (said(1, OLD), said(3, "two"));
-        let own = meta_line(OLD);
-        let (made, _, copy) = repaired(&[&own, &first, "@@@", "", &second, r#"{"timestamp":"t","ty"#], "");
-        assert_eq!(made.left_out, 2);
-        let renamed = own.replace(&format!("\"id\":\"{OLD}\""), &format!("\"id\":\"{NEW}\""));
-        // What was said and the folder stay as they are.
-        assert_eq!(copy, format!("{renamed}\n{first}\n{second}\n"));
-    }
-
-    #[test]
-    fn a_rollout_that_says_it_is_of_another_session_says_the_new_one() {
-        let (made, _, copy) = repaired(&[&meta_line(OTHER), &said(1, "one")], "\n");
-        assert_eq!(made, Repairs::default());
-        assert!(copy.contains(&format!("\"id\":\"{NEW}\"")), "{copy}");
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::is_absence;
 use crate::transcript::TranscriptError;
-use crate::transcript::codex::rollout_name;
+use crate::transcript::codex::{is_packed, rollout_name};
 use crate::transcript::file_read::Identity;
 use crate::transcript::locate::file_name;
 use crate::transcript::shelf::{self, Format};
@@ -65,9 +65,8 @@ impl Tree {
                 continue;
             }
             let place = tops.iter().position(|top| path.starts_with(top));
-            let is_packed = path.extension().is_some_and(|extension| extension == "zst");
             let written = std::cmp::Reverse(identity.modified_at());
-            found.push((place, is_packed, written, path));
+            found.push((place, is_packed(path), written, path));
         }
         if let Some(failure) = failure.filter(|_| found.is_empty()) {
             return Err(failure);

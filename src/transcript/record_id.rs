@@ -1,0 +1,114 @@
+//! The uuids of records, as agents write them: 16 bytes for those that are uuids, their text for anything else. Pure.
+
+use uuid::Uuid;
+
+/// A record's uuid: 16 bytes where it is one, its text where an agent writes something else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum RecordId {
+    Uuid(u128),
+    Text(Box<str>),
+}
+
+/// A record's uuid, borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum IdRef<'a> {
+    Uuid(u128),
+    Text(&'a str),
+}
+
+impl RecordId {
+    pub(super) fn new(text: &str) -> Self {
+        IdRef::new(text).to_owned()
+    }
+
+    pub(super) fn as_ref(&self) -> IdRef<'_> {
+        match self {
+            Self::Uuid(value) => IdRef::Uuid(*value),
+            Self::Text(text) => IdRef::Text(text),
+        }
+    }
+}
+
+impl<'a> IdRef<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        // Only the form that is written back the same way may be folded, or two ids could become one.
+        folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
+    }
+
+    pub(super) fn to_owned(self) -> RecordId {
+        match self {
+            Self::Uuid(value) => RecordId::Uuid(value),
+            Self::Text(text) => RecordId::Text(text.into()),
+        }
+    }
+
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Uuid(value) => Uuid::from_u128(value).hyphenated().to_string(),
+            Self::Text(text) => text.into(),
+        }
+    }
+}
+
+/// A uuid in small letters with hyphens.
+fn folded(text: &[u8]) -> Option<u128> {
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    let text: &[u8; 36] = text.try_into().ok()?;
+    if HYPHENS.iter().any(|place| text[*place] != b'-') {
+        return None;
+    }
+    let (mut value, mut seen) = (0u128, 0);
+    for part in [
+        &text[..8],
+        &text[9..13],
+        &text[14..18],
+        &text[19..23],
+        &text[24..],
+    ] {
+        let mut digits = 0u64;
+        for byte in part {
+            let digit = DIGITS[usize::from(*byte)];
+            seen |= digit;
+            digits = digits << 4 | u64::from(digit);
+        }
+        value = value << (4 * part.len()) | u128::from(digits);
+    }
+    (seen != NO_DIGIT).then_some(value)
+}
+
+/// No digits make this together, and it stays what it is beside any.
+const NO_DIGIT: u8 = u8::MAX;
+
+/// What each byte is worth as a hexadecimal digit in small letters.
+static DIGITS: [u8; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let digits = b"0123456789abcdef";
+    let mut value = 0;
+    while value < digits.len() {
+        table[digits[value] as usize] = value as u8;
+        value += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_id_is_told_as_it_was_written() {
+        let uuid = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
+        assert!(matches!(IdRef::new(uuid), IdRef::Uuid(_)));
+        for text in [
+            uuid,
+            "",
+            "u1",
+            "0B7E5B0E-1F7C-4D3A-9A51-8D6F2C3E4A5B",
+            "0b7e5b0e1f7c4d3a9a518d6f2c3e4a5b",
+            "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5g",
+            "0b7e5b0e-1f7c-4d3a-9a5108d6f2c3e4a5b",
+        ] {
+            assert_eq!(RecordId::new(text).as_ref().text(), text);
+        }
+    }
+}
