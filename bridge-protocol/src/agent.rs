@@ -22,6 +22,9 @@ objects! {
         /// Whether this is the default agent, used when a call names none.
         #[serde(default)]
         default: bool,
+        /// Whether a conversation can be forked after an earlier turn. Its end can be forked if ACP's capabilities say so.
+        #[serde(default)]
+        fork_at: bool,
         /// ACP's agent capabilities; absent while the agent is not running.
         capabilities: Option<RawJson> = default,
         /// ACP's `agentInfo` (name, title, version); absent while the agent is not running.

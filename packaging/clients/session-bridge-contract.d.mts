@@ -48,6 +48,8 @@ export interface AgentInfo {
   command: string[];
   /** Whether this is the default agent, used when a call names none. */
   default: boolean;
+  /** Whether a conversation can be forked after an earlier turn. Its end can be forked if ACP's capabilities say so. */
+  forkAt: boolean;
   /** Whether the program exists. */
   found: boolean;
   /** The kind of agent: `claude`, `codex`, `gemini`, `opencode`, `qwen`, `loopback` or `generic`. */

@@ -35,6 +35,9 @@ class _AgentInfo(TypedDict):
     # Whether this is the default agent, used when a call names none.
     default: bool
 
+    # Whether a conversation can be forked after an earlier turn. Its end can be forked if ACP's capabilities say so.
+    forkAt: bool
+
     # Whether the program exists.
     found: bool
 

@@ -9,7 +9,7 @@ use bridge_protocol::AgentName;
 use bridge_protocol::raw::RawJson;
 
 use super::client::ClientProfile;
-use super::kinds::{self, AgentKind};
+use super::kinds::{self, AgentKind, ForkPointSupport};
 use super::policy::InterruptPolicy;
 use super::pool::{Launch, PoolKey};
 use crate::transcript::shelf::Format;
@@ -121,6 +121,13 @@ impl AgentEntry {
     pub fn copyable_transcripts(&self) -> Option<(&Path, Format)> {
         self.listed_transcripts()
             .filter(|(_, format)| format.dialect().can().copy)
+    }
+
+    /// Whether a session can be forked after an earlier turn: as a cut copy, or by the agent itself.
+    #[must_use]
+    pub fn forks_at_turns(&self) -> bool {
+        let forks_itself = !matches!(self.kind.fork_point, ForkPointSupport::None);
+        self.copyable_transcripts().is_some() || forks_itself && self.listed_transcripts().is_some()
     }
 }
 

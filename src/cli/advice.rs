@@ -11,6 +11,8 @@ pub(super) enum Call<'a> {
     Checkpoints,
     /// Continues the interrupted turn, with these options.
     Continue(&'a str),
+    /// Replaces this turn.
+    Edit(&'a str),
     /// Branches off after this turn.
     Fork(&'a str),
     /// Shows what was said.
@@ -59,6 +61,10 @@ impl Advice {
             Call::Answer(words) => (format!("answer {id} {words}"), format!("/answer {words}")),
             Call::Checkpoints => (format!("checkpoints {id}"), "/rewind".to_owned()),
             Call::Continue(options) => (format!("continue {id} {options}"), format!("/continue {options}")),
+            Call::Edit(turn) => (
+                format!("edit {id} --at {turn} 'Hello'"),
+                format!("/edit {turn} Hello"),
+            ),
             Call::Fork(turn) => (format!("fork {id} --at {turn}"), format!("/fork {turn}")),
             Call::History => (format!("history {id}"), "/history".to_owned()),
             Call::Send(prompt) => (format!("send {id} '{prompt}'"), prompt.to_owned()),
@@ -112,6 +118,11 @@ mod tests {
                 Call::Continue("--at-reset"),
                 "continue 5d0c2a4e --at-reset",
                 "/continue --at-reset",
+            ),
+            (
+                Call::Edit("-2"),
+                "edit 5d0c2a4e --at -2 'Hello'",
+                "/edit -2 Hello",
             ),
             (Call::Fork("-2"), "fork 5d0c2a4e --at -2", "/fork -2"),
             (Call::History, "history 5d0c2a4e", "/history"),

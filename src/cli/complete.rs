@@ -20,6 +20,9 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// How many candidates are offered.
 const CANDIDATES: u32 = 100;
 
+/// The `COMP_TYPE` of bash when it only lists what a word may become, as after a second Tab.
+const LISTS: &str = "63";
+
 /// Completes the name of a conversation.
 pub(super) fn conversation() -> ArgValueCompleter {
     ArgValueCompleter::new(conversations)
@@ -90,9 +93,25 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Whether bash asks, which hands over words as they were typed, and takes them as they are. Its script alone sets this variable.
+/// Why bash asks (its `COMP_TYPE`); nothing if another shell asks. bash hands over words as they were typed, and takes them as they
+/// are.
+fn asked_by_bash() -> Option<String> {
+    std::env::var("_CLAP_COMPLETE_COMP_TYPE").ok()
+}
+
 fn is_bash() -> bool {
-    std::env::var_os("_CLAP_COMPLETE_COMP_TYPE").is_some()
+    asked_by_bash().is_some()
+}
+
+/// A candidate with its description as one text, for a list of bash, which knows no descriptions. It inserts none of these.
+fn described(candidate: CompletionCandidate) -> CompletionCandidate {
+    let word = candidate.get_value().to_string_lossy();
+    match candidate.get_help() {
+        Some(help) => {
+            CompletionCandidate::new(format!("{word}  {help}")).display_order(candidate.get_display_order())
+        }
+        None => candidate,
+    }
 }
 
 /// What was typed, without the quotes of the shell.
@@ -163,5 +182,9 @@ fn ask(
     };
     let answer = runtime.block_on(async { tokio::time::timeout(LIMIT, answer).await });
     runtime.shutdown_background();
-    answer.ok().flatten().unwrap_or_default()
+    let candidates = answer.ok().flatten().unwrap_or_default();
+    match asked_by_bash().as_deref() {
+        Some(LISTS) => candidates.into_iter().map(described).collect(),
+        _ => candidates,
+    }
 }

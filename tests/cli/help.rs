@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use super::home::Home;
 use super::printed::{check_printed, commands};
+#[cfg(target_os = "linux")]
+use super::terminal::{Terminal, in_shell};
 use super::{check, run, sessionctl, text};
 
 /// What a call prints that needs no daemon.
@@ -213,6 +215,40 @@ fn offered(folder: &Path, program: &str, line: &[&str]) -> Vec<String> {
     let words = text(&output.stdout);
     let words = words.lines().filter(|word| !word.is_empty());
     words.map(|word| word.trim_end().to_owned()).collect()
+}
+
+/// bash shows no descriptions, so that a list of ids has the titles beside them.
+#[cfg(target_os = "linux")]
+#[test]
+fn bash_at_a_terminal_completes_an_id_and_lists_ids_with_their_titles() {
+    if Command::new("bash").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no bash");
+        return;
+    }
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Deploy the site"]);
+    let other = home.said(&["new", "--title", "Review"]);
+    let programs = Path::new(env!("CARGO_BIN_EXE_sessionctl")).parent().unwrap();
+    let mut bash = home.command(&[]);
+    bash.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+    bash.env("PS1", "ready> ");
+    let mut bash = Terminal::of(120, &in_shell("exec bash --noprofile --norc -i", &bash));
+    bash.until("ready> ");
+    bash.type_in("source <(sessionctl completions bash)\r");
+    bash.until("ready> ");
+    bash.type_in(&format!("sessionctl show {}\t", &id[..7]));
+    bash.until(&id[..8]);
+    // Ctrl-U deletes the line.
+    bash.type_in("\x15sessionctl close \t\t");
+    // The line is shown again below the list.
+    bash.until("close ");
+    let listed = bash.until("close ");
+    for (id, title) in [(&id, "Deploy the site"), (&other, "Review")] {
+        let line = format!("{}  {title}", &id[..8]);
+        assert!(listed.contains(&line), "{listed:?}");
+    }
+    bash.type_in("\x15exit\r");
+    bash.exits(0);
 }
 
 #[test]

@@ -330,3 +330,37 @@ async fn ids_that_no_session_has_and_links_are_errors() {
         .unwrap();
     assert_eq!(listed["transcripts"].as_array().unwrap().len(), 1);
 }
+
+/// Its transcripts cannot be cut, so that nothing can be forked at an undone turn.
+#[tokio::test]
+async fn an_undo_names_a_command_that_works_with_the_agent() {
+    let place = Place::with(0..2);
+    let (_daemon, app) = place.home.opened().await;
+    let (id, _) = adopt(&app).await;
+    let next = "00000000-0000-4000-8000-000000000003";
+    fs::write(
+        place.home.path().join(scripted::NEXT_SESSION),
+        json!(next).to_string(),
+    )
+    .unwrap();
+    // What the agent would write.
+    fs::write(
+        place.transcript().with_file_name(format!("{next}.jsonl")),
+        place.turns(0..2).replace(SESSION, next),
+    )
+    .unwrap();
+    let second = app.checkpoints(id).await[1].id.clone();
+    let script = r#"{"jsonrpc":"2.0","method":"_nothing/new"}"#;
+    let edit = json!({"conversationId": id, "at": second, "prompt": [{"type": "text", "text": script}]});
+    app.call("conversation/edit", edit).await.unwrap();
+    let undone = crate::cli::run(place.home.path(), &["undo", &id.to_string()]);
+    let said = String::from_utf8(undone.stderr).unwrap();
+    let (_, at) = said
+        .trim_end()
+        .split_once(&format!("sessionctl edit {} --at ", &id.to_string()[..8]))
+        .expect(&said);
+    let at = at.strip_suffix(" 'Hello'").expect(&said);
+    assert!(at.contains(next), "{at}");
+    let edited = crate::cli::run(place.home.path(), &["edit", &id.to_string(), "--at", at, script]);
+    assert_eq!(edited.status.code(), Some(0), "{edited:?}");
+}

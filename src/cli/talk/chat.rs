@@ -414,9 +414,9 @@ impl Room {
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
     async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Done {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-        let (turn, text) = match first.parse::<i64>() {
-            Ok(_) => (first, others.trim()),
-            Err(_) => ("-1", rest),
+        let (turn, text) = match first.parse::<i64>().is_ok() || first.starts_with("cp.") {
+            true => (first, others.trim()),
+            false => ("-1", rest),
         };
         let id = self.conversation.id;
         let at = until_ctrl_c(place(context.output, &self.daemon, id, turn)).await?;

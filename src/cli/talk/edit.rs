@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bridge_protocol::agent::AgentInfo;
 use bridge_protocol::conversation::{Conversation, EditAnswer};
 use bridge_protocol::history::{CheckpointAnswer, MessagePart, Role};
 use bridge_protocol::link::Fidelity;
@@ -221,11 +222,19 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
     // A change that was undone before its first turn left nothing.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
         let turns = words::count(answer.dropped, "undone turn is", "undone turns are");
-        let fork = context.output.advice(conversation.id);
-        let fork = fork.command(Call::Fork(last.as_str()));
-        context.output.note(&format!(
-            "{turns} kept. To continue there in a new conversation: {fork}"
-        ))?;
+        let agents = daemon.call(method::ListAgents::default()).await?.agents;
+        let forks = |agent: &AgentInfo| agent.name == conversation.agent && agent.fork_at;
+        let (how, call) = match agents.iter().any(forks) {
+            true => ("continue there in a new conversation", Call::Fork(last.as_str())),
+            false => (
+                "send another prompt in place of the last one",
+                Call::Edit(last.as_str()),
+            ),
+        };
+        let command = context.output.advice(conversation.id).command(call);
+        context
+            .output
+            .note(&format!("{turns} kept. To {how}: {command}"))?;
     }
     Ok(Exit::Done)
 }

@@ -48,6 +48,7 @@ impl Registry {
                 found: entry.is_found(),
                 running: process.is_some(),
                 default: entry.name == default,
+                fork_at: entry.forks_at_turns(),
                 capabilities: told.and_then(|told| capabilities(&told.raw)),
                 agent_info: told.and_then(|told| told.agent_info.clone()).map(RawJson::new),
                 auth_status: process
