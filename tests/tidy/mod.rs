@@ -52,7 +52,6 @@ const PURE: [&str; 33] = [
     "src/transcript/claude/facts",
     "src/transcript/claude/filling",
     "src/transcript/claude/index",
-    "src/transcript/claude/message",
     "src/transcript/claude/origin",
     "src/transcript/claude/record",
     "src/transcript/claude/summary",
