@@ -10,6 +10,8 @@
 //! Everything here blocks: call it in `spawn_blocking`. This module owns no process. It does not know agents, pipes
 //! or tasks.
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
@@ -18,12 +20,13 @@ mod orphans;
 mod table;
 #[cfg(test)]
 mod tests;
-#[cfg(target_os = "linux")]
-mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+#[cfg(not(target_os = "linux"))]
+use elsewhere as linux;
 
 use super::process::{Instance, SpawnMark, SpawnRecord};
 
@@ -66,13 +69,7 @@ impl Family {
     /// The family of a recorded process; empty once that has ended.
     #[must_use]
     pub fn of(record: &SpawnRecord) -> Self {
-        #[cfg(target_os = "linux")]
-        return Self(linux::family(record));
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _unused = record;
-            Self::default()
-        }
+        Self(linux::family(record))
     }
 }
 
@@ -164,70 +161,38 @@ pub struct SweepReport {
 /// Ends all target processes and waits until they have ended.
 #[must_use]
 pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
-    #[cfg(target_os = "linux")]
-    return linux::sweep(target, deadlines);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _unused = (target, deadlines);
-        SweepReport::default()
-    }
+    linux::sweep(target, deadlines)
 }
 
 /// Finds the target processes without signalling them. Includes the agent itself while it runs.
 #[must_use]
 pub fn find(target: &SweepTarget) -> Vec<u32> {
-    #[cfg(target_os = "linux")]
-    return linux::find(target);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _unused = target;
-        Vec::new()
-    }
+    linux::find(target)
 }
 
 /// Returns the living descendants of a process by parent pid; empty without `/proc`. Does not find a descendant whose
 /// own parent has ended; [`find`] does, by its mark.
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {
-    #[cfg(target_os = "linux")]
-    return linux::descendants(pid);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _unused = pid;
-        Vec::new()
-    }
+    linux::descendants(pid)
 }
 
 /// Processes to wait for, without signalling them. Empty without `/proc`.
 #[derive(Debug)]
-pub struct Watch {
-    #[cfg(target_os = "linux")]
-    watched: watch::Watched,
-}
+pub struct Watch(linux::Watched);
 
 impl Watch {
     /// Watches an agent's descendants that belong to one session: those with a command-line argument that ends with
     /// the session's handle.
     #[must_use]
     pub fn of_session(pid: u32, handle: &str) -> Self {
-        #[cfg(not(target_os = "linux"))]
-        let _unused = (pid, handle);
-        Self {
-            #[cfg(target_os = "linux")]
-            watched: watch::Watched::naming(pid, handle),
-        }
+        Self(linux::Watched::naming(pid, handle))
     }
 
     /// Waits until all have ended. Returns whether they did in time.
     #[must_use]
     pub fn wait(self, limit: Duration) -> bool {
-        #[cfg(target_os = "linux")]
-        return self.watched.wait(limit);
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _unused = limit;
-            true
-        }
+        self.0.wait(limit)
     }
 }
 
@@ -237,9 +202,7 @@ impl Watch {
 /// # Errors
 /// If the system refuses.
 pub fn adopt_orphans() -> std::io::Result<()> {
-    #[cfg(target_os = "linux")]
-    orphans::adopt()?;
-    Ok(())
+    linux::adopt()
 }
 
 /// The processes that this process has started and waits for, which are no orphans. To be locked while one is started.
@@ -254,13 +217,7 @@ pub(super) fn started() -> MutexGuard<'static, BTreeSet<u32>> {
 /// same pid.
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {
-    #[cfg(target_os = "linux")]
-    return table::read_stat(pid).map(|stat| stat.start_time);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _unused = pid;
-        None
-    }
+    linux::start_time(pid)
 }
 
 /// The kernel's id of this boot.

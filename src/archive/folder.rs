@@ -17,7 +17,7 @@ use super::{HeldFile, Key, MissingTurns};
 use crate::files::durable::{self, NewFile};
 use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
-use crate::files::{entries, is_absence};
+use crate::files::{entries, if_there, is_absence};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::fields::Fields;
@@ -497,16 +497,12 @@ impl<'a> Folder<'a> {
 /// # Errors
 /// The system's error.
 pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
-    let there = |result: io::Result<()>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    };
     // Sorted: the list is the last, so that no copy is left without one.
     for path in entries(folder)?.iter().filter(|path| is_ours(path)) {
-        there(fs::remove_file(path))?;
+        if_there(fs::remove_file(path))?;
     }
-    match there(fs::remove_dir(folder)) {
-        Ok(()) => Ok(true),
+    match if_there(fs::remove_dir(folder)) {
+        Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
         Err(error) => Err(error),
     }

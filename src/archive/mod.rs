@@ -93,32 +93,7 @@ impl Archive {
         &self.folder
     }
 
-    /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
-    /// copies. `turns` is how many turns were acknowledged on the session before, if that is known.
-    #[must_use]
-    pub fn link(
-        &self,
-        key: &Key,
-        dialect: &dyn Dialect,
-        transcript: &Path,
-        turns: Option<u64>,
-    ) -> KeepOutcome {
-        self.keep(key, (dialect, transcript), turns, false)
-    }
-
-    /// Copies the part of the agent's files that no copy has yet, and deletes the links. `turns` is as for [`Archive::link`].
-    #[must_use]
-    pub fn pack(
-        &self,
-        key: &Key,
-        dialect: &dyn Dialect,
-        transcript: &Path,
-        turns: Option<u64>,
-    ) -> KeepOutcome {
-        self.keep(key, (dialect, transcript), turns, true)
-    }
-
-    /// Copies the links of a session whose transcript is missing, and deletes them. `turns` is as for [`Archive::link`].
+    /// Copies the links of a session whose transcript is missing, and deletes them. `turns` is as for [`Archive::keep`].
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -126,10 +101,15 @@ impl Archive {
         self.change(key, |folder| folder.pack_links(turns, |_| false))
     }
 
-    fn keep(
+    /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
+    /// copies. If `is_packed`, the part of the agent's files that no copy has yet is copied, and the links are deleted. `turns` is how
+    /// many turns were acknowledged on the session before, if that is known.
+    #[must_use]
+    pub fn keep(
         &self,
         key: &Key,
-        (dialect, transcript): (&dyn Dialect, &Path),
+        dialect: &dyn Dialect,
+        transcript: &Path,
         turns: Option<u64>,
         is_packed: bool,
     ) -> KeepOutcome {

@@ -12,7 +12,7 @@ use crate::files::digest::sha256;
 use crate::files::durable::unfinished;
 use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
-use crate::files::{is_absence, refuse_links_below};
+use crate::files::{if_there, is_absence, refuse_links_below};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
@@ -293,12 +293,7 @@ fn write(
     make_folder(parent)?;
     // Always the same, so that the next attempt finds what a kill left.
     let new = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(TranscriptError::io("remove", &new)(error));
-        }
-        _ => {}
-    }
+    if_there(fs::remove_file(&new)).map_err(TranscriptError::io("remove", &new))?;
     let (temporary, ()) = fill_temporary(&new, |writer: &mut dyn Write| {
         pour((copy, bytes), folder.text(copy, bytes)?, path, relocation, writer)
     })?;

@@ -64,7 +64,7 @@ impl Place {
 
     /// Links a session. Returns whether its transcript was rewritten.
     fn link(&self, id: &str, path: &Path) -> bool {
-        rewritten(&self.archive.link(&self.key(id), claude(), path, None))
+        rewritten(&self.archive.keep(&self.key(id), claude(), path, None, false))
     }
 
     /// Copies a session with no acknowledged turn. Returns whether its transcript was rewritten.
@@ -73,7 +73,7 @@ impl Place {
     }
 
     fn pack_with(&self, id: &str, path: &Path, turns: Option<u64>) -> bool {
-        rewritten(&self.archive.pack(&self.key(id), claude(), path, turns))
+        rewritten(&self.archive.keep(&self.key(id), claude(), path, turns, true))
     }
 
     fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -148,7 +148,7 @@ fn rewritten(kept: &KeepOutcome) -> bool {
 }
 
 fn pack_rollout(place: &Place, id: &str, path: &Path) -> bool {
-    rewritten(&place.archive.pack(&place.key(id), codex(), path, Some(0)))
+    rewritten(&place.archive.keep(&place.key(id), codex(), path, Some(0), true))
 }
 
 fn append(path: &Path, text: &str) {

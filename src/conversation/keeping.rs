@@ -185,10 +185,7 @@ fn keep_files(
                 }
             },
         };
-        let one = match depth {
-            Depth::Linked => archive.link(&key, format.dialect(), &path, turns),
-            Depth::Packed => archive.pack(&key, format.dialect(), &path, turns),
-        };
+        let one = archive.keep(&key, format.dialect(), &path, turns, depth == Depth::Packed);
         kept.is_rewritten |= is_own && one.is_rewritten;
         let noted = match (one.error, newest.filter(|_| !is_own)) {
             (Some(error), _) => Err(error),

@@ -13,6 +13,8 @@ use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use super::if_there;
+
 /// How many bytes are written at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -54,10 +56,8 @@ impl NewFile {
     /// # Errors
     /// The system's error.
     pub(crate) fn anew(path: &Path) -> io::Result<Self> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Self::create(path),
-        }
+        if_there(fs::remove_file(path))?;
+        Self::create(path)
     }
     /// Returns the file, for its times and permissions. The last writes may be missing before a flush.
     pub(crate) fn file(&self) -> &File {

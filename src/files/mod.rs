@@ -34,17 +34,24 @@ pub(crate) fn is_absence(error: &io::Error) -> bool {
         )
 }
 
+/// What a call found; none if nothing is at the path.
+///
+/// # Errors
+/// The call's error, if it is another one.
+pub(crate) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Returns the sorted paths of a folder's entries; empty if the folder does not exist.
 ///
 /// # Errors
 /// The system's error if the folder cannot be listed.
 pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let paths = entries.map(|entry| Ok(entry?.path()));
+    let paths = if_there(fs::read_dir(folder))?.into_iter().flatten();
+    let paths = paths.map(|entry| Ok(entry?.path()));
     let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)

@@ -7,7 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FILE_NAME_LIMIT_BYTES, durable, entries};
+use super::{FILE_NAME_LIMIT_BYTES, durable, entries, if_there};
 
 /// The text between the old name and the number.
 const ASIDE: &str = ".set-aside-";
@@ -72,11 +72,10 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
             end -= 1;
         }
         let aside = path.with_file_name(format!("{}{ending}", &name[..end]));
-        match aside.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break aside,
-            Ok(_) => number += 1,
-            Err(error) => return Err(error),
+        if if_there(aside.symlink_metadata())?.is_none() {
+            break aside;
         }
+        number += 1;
     };
     // No other program uses such names, so this one is still free.
     durable::rename(path, &aside)?;

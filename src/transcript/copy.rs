@@ -12,6 +12,7 @@ use super::locate;
 use super::parts::own_folder;
 use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
 use crate::files::identity::same_content;
+use crate::files::if_there;
 
 /// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
 pub(super) const COPY: &str = "copy";
@@ -36,12 +37,7 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
     let own =
         own_folder(transcript).map(|folder| (folder, fs::remove_dir_all as fn(PathBuf) -> io::Result<()>));
     for (path, remove) in removed.into_iter().chain(own) {
-        match remove(path.clone()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(TranscriptError::io("remove", &path)(error));
-            }
-            _ => {}
-        }
+        if_there(remove(path.clone())).map_err(TranscriptError::io("remove", &path))?;
     }
     Ok(())
 }
@@ -53,12 +49,10 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
 pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError> {
     let folder = transcript.parent().unwrap_or(Path::new("."));
     let unfinished = unfinished(folder, session_of(transcript), FILES);
-    match fs::remove_dir_all(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(TranscriptError::io("remove", &unfinished)(error))
-        }
-        _ => Ok(()),
-    }
+    let removed = if_there(fs::remove_dir_all(&unfinished));
+    removed
+        .map(drop)
+        .map_err(TranscriptError::io("remove", &unfinished))
 }
 
 /// Writes a file that only its owner may read, whole or not at all, and never over one that is there: `fill` writes its
@@ -201,9 +195,7 @@ pub struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0)
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = if_there(fs::remove_file(&self.0)) {
             tracing::warn!(path = %self.0.display(), %error, "could not delete a temporary file");
         }
     }

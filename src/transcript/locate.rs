@@ -5,11 +5,10 @@
 //! knows nothing of what stands in the files.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
-use crate::files::{FILE_NAME_LIMIT_BYTES, is_absence};
+use crate::files::{FILE_NAME_LIMIT_BYTES, entries, is_absence};
 
 /// The longest folder name that is a whole path, in UTF-16 units; longer ones are cut and get a hash.
 const FOLDER_LIMIT_UNITS: usize = 200;
@@ -108,21 +107,13 @@ pub fn own_folder(root: &Path, cwd: &Path) -> PathBuf {
     root.join("projects").join(project_folder(&resolved))
 }
 
-/// The folders below `root/projects`, in no order; empty when there is no such folder yet.
+/// The folders below `root/projects`; empty when there is no such folder yet.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it is there and cannot be read.
 fn project_folders(root: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
     let projects = root.join("projects");
-    let entries = match fs::read_dir(&projects) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(TranscriptError::io("read the folder", &projects)(error)),
-    };
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    paths
-        .collect::<Result<_, _>>()
-        .map_err(TranscriptError::io("read the folder", &projects))
+    entries(&projects).map_err(TranscriptError::io("read the folder", &projects))
 }
 
 fn base36(mut value: u32) -> String {

@@ -39,7 +39,7 @@ mod record_id;
 pub mod relocate;
 pub mod removing;
 pub mod rewrite;
-mod scan;
+pub(crate) mod scan;
 pub mod shelf;
 pub mod summary;
 pub mod syncing;

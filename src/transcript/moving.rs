@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::claude::borrowed_files::{Claimed, collect_borrowed};
 use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, claude, parts, shelf};
-use crate::files::{file_contains, open_file, refuse_links_below};
+use crate::files::{file_contains, if_there, open_file, refuse_links_below};
 
 pub use carrying::{Moving, Watched};
 pub use journal::{settle, take_back};
@@ -89,11 +89,10 @@ impl Step {
     /// Whether the new place is the old one, by whatever path that is named.
     fn is_in_place(&self) -> Result<bool, TranscriptError> {
         let is_one = || -> io::Result<bool> {
-            let to = match fs::symlink_metadata(&self.to) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-                to => to?,
-            };
-            Ok(is_same_file(&fs::symlink_metadata(&self.from)?, &to))
+            Ok(match if_there(fs::symlink_metadata(&self.to))? {
+                Some(to) => is_same_file(&fs::symlink_metadata(&self.from)?, &to),
+                None => false,
+            })
         };
         is_one().map_err(TranscriptError::io("read", &self.to))
     }
@@ -258,10 +257,9 @@ fn beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
 /// [`TranscriptError::AlreadyExists`] for the first that does, and [`TranscriptError::Io`].
 pub fn check_free(steps: &[Step]) -> Result<(), TranscriptError> {
     for step in steps {
-        let there = match fs::symlink_metadata(&step.to) {
-            Ok(there) => there,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(TranscriptError::io("look at", &step.to)(error)),
+        let there = if_there(fs::symlink_metadata(&step.to));
+        let Some(there) = there.map_err(TranscriptError::io("look at", &step.to))? else {
+            continue;
         };
         if step.is_in_place()? || there.is_file() && comparing::is_made_of(step)? {
             continue;

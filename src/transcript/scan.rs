@@ -16,7 +16,8 @@ use std::borrow::Cow;
 
 use super::fields::{Fields, Json, ValueSpan, lenient_text};
 use super::lines::text_of_same_length;
-pub(super) use filter::{BEGINNING_BYTES, Filter, ID_LIMIT_BYTES};
+pub(crate) use filter::Filter;
+pub(super) use filter::{BEGINNING_BYTES, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
 use nesting::Nesting;
 use strict::Strict;
@@ -41,7 +42,7 @@ const LEVELS: usize = 8;
 
 /// What a line turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scanned<T> {
+pub(crate) enum Scanned<T> {
     /// Nothing but white space or NUL bytes.
     Blank,
     /// Not a JSON object.
@@ -52,7 +53,7 @@ pub(super) enum Scanned<T> {
 
 /// How an agent reads JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Grammar {
+pub(crate) enum Grammar {
     /// As JavaScript does: bytes that are not UTF-8 are replaced before, so that they are well within strings and nowhere
     /// else; surrogates may stand alone. NUL bytes and byte order marks around a record are passed over.
     JavaScript,
@@ -66,16 +67,16 @@ pub(super) const SERDE_DEPTH: usize = 127;
 
 /// What to read of each line of a format.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// How the agent reads what it has written.
-    pub(super) grammar: Grammar,
+    pub(crate) grammar: Grammar,
     /// What to copy of a record.
-    pub(super) record: Filter,
+    pub(crate) record: Filter,
 }
 
 /// What was copied of a record.
 #[derive(Debug)]
-pub(super) struct PrunedRecord<'a> {
+pub(crate) struct PrunedRecord<'a> {
     text: Cow<'a, str>,
     /// Where it and its values stand.
     spans: &'a [ValueSpan],
@@ -85,7 +86,7 @@ pub(super) struct PrunedRecord<'a> {
 
 impl PrunedRecord<'_> {
     /// Its members.
-    pub(super) fn fields(&self) -> Fields<'_> {
+    pub(crate) fn fields(&self) -> Fields<'_> {
         let spans = self.spans.get(1..).unwrap_or_default();
         Fields::of(Json::with_spans(&self.text, spans)).unwrap_or_default()
     }
@@ -93,7 +94,7 @@ impl PrunedRecord<'_> {
 
 /// Reads a line in pieces.
 #[derive(Debug)]
-pub(super) struct Pruner {
+pub(crate) struct Pruner {
     table: &'static Table,
     state: State,
     nesting: Nesting,
@@ -180,7 +181,7 @@ struct Magnitude {
 
 impl Pruner {
     /// Reads lines as `table` says.
-    pub(super) fn new(table: &'static Table) -> Self {
+    pub(crate) fn new(table: &'static Table) -> Self {
         Self {
             table,
             state: State::Before,
@@ -204,7 +205,7 @@ impl Pruner {
 
     /// Reads on to the end of the line or of `bytes`: how many bytes were read, and whether the last of them was the
     /// newline.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> (usize, bool) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if self.state == State::String {
@@ -250,7 +251,7 @@ impl Pruner {
     }
 
     /// What the line was, when it is over; the pruner is ready for the next.
-    pub(super) fn finish(&mut self) -> Scanned<PrunedRecord<'_>> {
+    pub(crate) fn finish(&mut self) -> Scanned<PrunedRecord<'_>> {
         let state = std::mem::take(&mut self.state);
         self.nesting.clear();
         self.is_name = false;
@@ -265,6 +266,11 @@ impl Pruner {
             }),
             _ => Scanned::Garbage,
         }
+    }
+
+    /// How many objects and arrays are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.nesting.depth()
     }
 
     fn is_strict(&self) -> bool {

@@ -291,7 +291,7 @@ proptest::proptest! {
 }
 
 fn stream(line: &str, piece_bytes: usize) -> Oversized {
-    let mut scanner = IdScanner::new();
+    let mut scanner = IdScanner::default();
     for piece in line.as_bytes().chunks(piece_bytes) {
         scanner.feed(piece);
     }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use super::session::{Admission, Prompt, Session, Stop, lock};
 use super::sign_in::SignIn;
 use super::turn;
 use super::wire::{Output, RpcError};
+use crate::files::if_there;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::locate;
 
@@ -105,12 +105,7 @@ impl Agent {
     /// Deletes all transcripts of a session.
     pub(super) fn remove_transcripts(&self, id: &str) -> Result<(), TranscriptError> {
         for path in locate(&self.root, id, None)? {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(TranscriptError::io("remove", &path)(error));
-                }
-                _ => {}
-            }
+            if_there(fs::remove_file(&path)).map_err(TranscriptError::io("remove", &path))?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::files::digest::hex;
-use crate::files::durable;
+use crate::files::{durable, if_there};
 
 /// The files below one folder.
 #[derive(Debug, Clone)]
@@ -51,14 +51,11 @@ impl Marks {
     /// before.
     pub(super) fn first_seen_ms(&self, session_id: &str, prompt: &str, now_ms: i64) -> io::Result<i64> {
         let path = self.folder.join("limits").join(digest(&[session_id, prompt]));
-        match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(io::Error::other),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                write_durably(&path, now_ms.to_string().as_bytes())?;
-                Ok(now_ms)
-            }
-            Err(error) => Err(error),
+        if let Some(text) = if_there(fs::read_to_string(&path))? {
+            return text.trim().parse().map_err(io::Error::other);
         }
+        write_durably(&path, now_ms.to_string().as_bytes())?;
+        Ok(now_ms)
     }
 
     fn refused_path(&self, session_id: &str) -> PathBuf {

@@ -3,7 +3,6 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::session::{Session, Settings};
 use super::transcript_writer::now_text;
@@ -116,70 +115,18 @@ pub(super) fn title_of(first_prompt: &str) -> String {
         .collect()
 }
 
-/// Reports the file that the session writes, if the client requested Claude's own messages.
-pub(super) fn raw_init(output: &Output, session: &Session, settings: &Settings, file_id: &str) {
-    if settings.wants_raw("system", Some("init")) {
-        raw(
-            output,
-            session,
-            &json!({
-                "type": "system", "subtype": "init", "session_id": file_id, "uuid": Uuid::new_v4(),
-                "cwd": settings.cwd.to_string_lossy(), "model": settings.model,
-            }),
-        );
-    }
-}
-
-/// Reports the UUID of a prompt in the transcript.
-pub(super) fn raw_prompt(
+/// Reports one of Claude's own messages, which is about this file, if the client requested it.
+pub(super) fn raw(
     output: &Output,
     session: &Session,
     settings: &Settings,
     file_id: &str,
-    uuid: &str,
-    content: &[Value],
+    mut message: Value,
 ) {
-    if settings.wants_raw("user", None) {
-        raw(
-            output,
-            session,
-            &json!({
-                "type": "user", "session_id": file_id, "uuid": uuid, "parent_tool_use_id": null,
-                "message": { "role": "user", "content": content },
-            }),
-        );
+    let kind = message["type"].as_str().unwrap_or_default();
+    if settings.wants_raw(kind, message["subtype"].as_str()) {
+        message["session_id"] = file_id.into();
+        let params = json!({ "sessionId": session.id, "message": message });
+        output.notify("_claude/sdkMessage", &params);
     }
-}
-
-/// Reports a usage limit and its reset, in the standard form and in Claude's.
-pub(super) fn limit(
-    output: &Output,
-    session: &Session,
-    settings: &Settings,
-    file_id: &str,
-    used: u64,
-    resets_at: i64,
-) {
-    if settings.wants_raw("rate_limit_event", None) {
-        raw(
-            output,
-            session,
-            &json!({
-                "type": "rate_limit_event", "session_id": file_id, "uuid": Uuid::new_v4(),
-                "rate_limit_info": {
-                    "status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour",
-                    "isUsingOverage": false,
-                },
-            }),
-        );
-    }
-    let meta = json!({ "_claude/rateLimit": { "status": "rejected", "resetsAt": resets_at } });
-    usage(output, &session.id, used, &meta);
-}
-
-fn raw(output: &Output, session: &Session, message: &Value) {
-    output.notify(
-        "_claude/sdkMessage",
-        &json!({ "sessionId": session.id, "message": message }),
-    );
 }

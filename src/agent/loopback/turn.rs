@@ -96,15 +96,13 @@ impl Turn<'_> {
     fn run_prompt(&mut self, prompt: &Prompt) -> io::Result<End> {
         let content = transcript_content(&prompt.content);
         let uuid = self.transcript.prompt(&content)?;
-        let output = &self.agent.output;
-        report::raw_init(output, self.session, &self.settings, &self.file_id);
-        report::raw_prompt(
-            output,
-            self.session,
-            &self.settings,
+        self.raw_init(&self.file_id);
+        self.raw(
             &self.file_id,
-            &uuid,
-            &content,
+            json!({
+                "type": "user", "uuid": uuid, "parent_tool_use_id": null,
+                "message": { "role": "user", "content": content },
+            }),
         );
 
         if !self.agent.sign_in.is_accepted()
@@ -173,6 +171,21 @@ impl Turn<'_> {
         Ok(Flow::Continue(()))
     }
 
+    /// Reports the file that the session writes.
+    fn raw_init(&self, file_id: &str) {
+        let Settings { cwd, model, .. } = &self.settings;
+        self.raw(
+            file_id,
+            json!({
+                "type": "system", "subtype": "init", "uuid": Uuid::new_v4(), "cwd": cwd.to_string_lossy(), "model": model,
+            }),
+        );
+    }
+
+    fn raw(&self, file_id: &str, message: Value) {
+        report::raw(&self.agent.output, self.session, &self.settings, file_id, message);
+    }
+
     /// Written before it is sent, so that whatever a client received is in the transcript.
     fn say(&mut self, text: &str) -> io::Result<()> {
         self.record_text(text)?;
@@ -228,7 +241,7 @@ impl Turn<'_> {
             state.written = true;
         }
         self.ends_with_text = true;
-        report::raw_init(&self.agent.output, self.session, &self.settings, &file_id);
+        self.raw_init(&file_id);
         Ok(())
     }
 

@@ -10,10 +10,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// A JSON-RPC error.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RpcError {
     code: i32,
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Value>,
 }
 
@@ -58,13 +59,6 @@ impl RpcError {
     pub(super) fn sign_in_needed() -> Self {
         Self::new(-32000, "Authentication required")
     }
-
-    fn body(self) -> Value {
-        match self.data {
-            Some(data) => json!({ "code": self.code, "message": self.message, "data": data }),
-            None => json!({ "code": self.code, "message": self.message }),
-        }
-    }
 }
 
 /// Standard output, shared by all threads.
@@ -103,22 +97,22 @@ impl Output {
     pub(super) fn respond(&self, id: &Value, outcome: Result<Value, RpcError>) {
         self.send(&match outcome {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-            Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error.body() }),
+            Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
         });
     }
 
     pub(super) fn notify(&self, method: &str, params: &impl Serialize) {
-        self.send(&Notification {
-            jsonrpc: "2.0",
-            method,
-            params,
-        });
+        self.call(None, method, params);
     }
 
     /// Sends a request with an id from [`Output::next_request_id`]. The caller must expect the answer before it sends
     /// the request.
     pub(super) fn request(&self, id: u64, method: &str, params: &impl Serialize) {
-        self.send(&Request {
+        self.call(Some(id), method, params);
+    }
+
+    fn call(&self, id: Option<u64>, method: &str, params: &impl Serialize) {
+        self.send(&Call {
             jsonrpc: "2.0",
             id,
             method,
@@ -135,17 +129,12 @@ impl Output {
     }
 }
 
+/// A request, or a notification, which has no id.
 #[derive(Serialize)]
-struct Request<'a, P: Serialize> {
+struct Call<'a, P: Serialize> {
     jsonrpc: &'a str,
-    id: u64,
-    method: &'a str,
-    params: &'a P,
-}
-
-#[derive(Serialize)]
-struct Notification<'a, P: Serialize> {
-    jsonrpc: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
     method: &'a str,
     params: &'a P,
 }

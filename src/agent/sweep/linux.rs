@@ -1,15 +1,18 @@
 //! The sweep: scan, signal and wait until no target is left.
 //!
-//! This module owns the process descriptors while it waits. `table` decides which processes are targets.
+//! This module owns the process descriptors while it waits, so a process cannot be mistaken for a later one with its pid.
+//! `table` decides which processes are targets.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::orphans;
+pub(super) use super::orphans::adopt;
+use super::orphans::are_adopted;
 use super::table::{self, Key, Process};
 use super::{Ended, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
@@ -52,7 +55,7 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
 
 /// Reads the processes, and which of them are orphans, if those are wanted: children that this process has not started.
 fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
-    if !target.includes_orphans || !orphans::are_adopted() {
+    if !target.includes_orphans || !are_adopted() {
         return (table::scan(target), HashSet::new());
     }
     // A process that is being started would be taken for one.
@@ -81,6 +84,11 @@ pub(super) fn descendants(pid: u32) -> Vec<u32> {
     let mut family = table::descendants(&processes, vec![pid], &HashSet::new());
     family.remove(&pid);
     family.into_iter().collect()
+}
+
+/// See [`super::start_time`].
+pub(super) fn start_time(pid: u32) -> Option<u64> {
+    table::read_stat(pid).map(|stat| stat.start_time)
 }
 
 /// See [`super::Family`].
@@ -148,7 +156,7 @@ impl<'table> OpenProcess<'table> {
     /// Opens a process. `None` if it has ended, or another process has its pid now. The start time is compared after
     /// opening the descriptor, so the descriptor cannot belong to a later process.
     fn open(process: &'table Process) -> Option<Self> {
-        let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+        let pid = table::as_pid(process.pid)?;
         let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok();
         let open = Self {
             process,
@@ -219,25 +227,72 @@ fn signal_and_wait(
 
 /// Returns when one has ended, after the given time, or earlier if not all can be polled.
 fn wait_for_one(open: &[OpenProcess<'_>], left: Duration) {
-    let mut polled: Vec<PollFd<'_>> = open
-        .iter()
-        .filter_map(|one| one.descriptor.as_ref())
-        .map(|descriptor| PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN))
-        .collect();
-    let wait = if polled.len() == open.len() {
+    let descriptors: Vec<&OwnedFd> = open.iter().filter_map(|one| one.descriptor.as_ref()).collect();
+    let wait = if descriptors.len() == open.len() {
         left
     } else {
         left.min(RECHECK)
     };
+    if ended_within(&descriptors, wait).is_none() {
+        // Without polling, only checking again remains.
+        std::thread::sleep(wait.min(RECHECK));
+    }
+}
+
+/// Returns which of these processes have ended, once one has or the time is over. `None` if they cannot be polled.
+fn ended_within(descriptors: &[&OwnedFd], wait: Duration) -> Option<Vec<bool>> {
     let timeout = Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: wait.subsec_nanos().into(),
     };
-    if let Err(error) = poll(&mut polled, Some(&timeout))
-        && error != rustix::io::Errno::INTR
-    {
-        // Without polling, only checking again remains.
-        tracing::debug!(%error, "cannot poll processes");
-        std::thread::sleep(wait.min(RECHECK));
+    let polled = descriptors.iter();
+    let mut polled: Vec<PollFd<'_>> = polled
+        .map(|descriptor| PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN))
+        .collect();
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {
+            Some(polled.iter().map(|one| !one.revents().is_empty()).collect())
+        }
+        Err(error) => {
+            tracing::debug!(%error, "cannot poll processes");
+            None
+        }
+    }
+}
+
+/// See [`super::Watch`].
+#[derive(Debug)]
+pub(super) struct Watched(Vec<OwnedFd>);
+
+impl Watched {
+    /// Opens the descendants of a process that have a command-line argument ending with `text`.
+    pub(super) fn naming(pid: u32, text: &str) -> Self {
+        let descriptors = descendants(pid).into_iter().filter_map(|found| {
+            let descriptor = pidfd_open(table::as_pid(found)?, PidfdFlags::empty()).ok()?;
+            // Read after opening the descriptor: this is the command line of that process, or nothing.
+            let command_line = fs::read(table::proc_path(found, "cmdline")).ok()?;
+            let names_it = command_line
+                .split(|byte| *byte == 0)
+                .any(|argument| argument.ends_with(text.as_bytes()));
+            names_it.then_some(descriptor)
+        });
+        Self(descriptors.collect())
+    }
+
+    /// Waits until all have ended. Returns whether they did in time.
+    pub(super) fn wait(mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while !self.0.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(ended) = ended_within(&self.0.iter().collect::<Vec<_>>(), left) else {
+                return false;
+            };
+            if left.is_zero() && !ended.contains(&true) {
+                return false;
+            }
+            let mut ended = ended.into_iter();
+            self.0.retain(|_| !ended.next().unwrap_or_default());
+        }
+        true
     }
 }

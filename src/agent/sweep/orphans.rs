@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::table;
@@ -18,7 +18,7 @@ static ARE_ADOPTED: AtomicBool = AtomicBool::new(false);
 pub(super) fn adopt() -> io::Result<()> {
     // The first process of a container gets the orphans of all others, and a program that was replaced by this one may have left
     // children: those are not the agents'.
-    if getpid().is_init() || table::has_children() {
+    if getpid().is_init() || table::children().next().is_some() {
         return Ok(());
     }
     set_child_subreaper(Some(getpid()))?;
@@ -41,11 +41,14 @@ pub(super) fn are_adopted() -> bool {
 
 /// Takes note of the ends of all orphans that have ended.
 fn wait_for_ended() {
-    let ended = table::ended_children();
+    let ended: Vec<_> = table::children().filter(|child| child.is_gone).collect();
     // After the search, which takes a while: a process that was being started meanwhile is in the set now.
     let started = super::started();
-    let pids = ended.into_iter().filter(|pid| !started.contains(pid));
-    for pid in pids.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+    let pids = ended
+        .iter()
+        .map(|child| child.pid)
+        .filter(|pid| !started.contains(pid));
+    for pid in pids.filter_map(table::as_pid) {
         if let Err(error) = waitpid(Some(pid), WaitOptions::NOHANG) {
             tracing::debug!(%error, ?pid, "cannot wait for an orphan that has ended");
         }

@@ -14,6 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 use super::SweepTarget;
 use crate::agent::process::{MARK_VARIABLE, SpawnRecord};
 use crate::paths::lock_holder;
@@ -27,22 +29,12 @@ const REREADS: usize = 5;
 /// The pause before each read.
 const REREAD_PAUSE: Duration = Duration::from_millis(2);
 
-/// The relevant fields of `/proc/<pid>/stat`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) name: String,
-    pub(super) is_gone: bool,
-    pub(super) parent: u32,
-    pub(super) group: u32,
-    pub(super) session: u32,
-    pub(super) start_time: u64,
-}
-
-/// One living process.
+/// One process: the relevant fields of `/proc/<pid>/stat`, and its mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) name: String,
+    pub(super) is_gone: bool,
     pub(super) parent: u32,
     pub(super) group: u32,
     pub(super) session: u32,
@@ -73,101 +65,67 @@ pub(super) enum Mark {
     NoEnvironment,
 }
 
-/// Reads the `stat` line of a process. `None` if it does not exist or is malformed.
-pub(super) fn read_stat(pid: u32) -> Option<Stat> {
+/// Reads the `stat` line of a process, without its mark. `None` if it does not exist or is malformed.
+pub(super) fn read_stat(pid: u32) -> Option<Process> {
     // The name may be any bytes.
     let bytes = fs::read(proc_path(pid, "stat")).ok()?;
     parse_stat(&String::from_utf8_lossy(&bytes))
 }
 
 /// The name is in parentheses and may contain spaces and parentheses, so the last one ends it.
-pub(super) fn parse_stat(text: &str) -> Option<Stat> {
+pub(super) fn parse_stat(text: &str) -> Option<Process> {
     let (before, after) = text.rsplit_once(')')?;
-    let (_, name) = before.split_once('(')?;
+    let (pid, name) = before.split_once('(')?;
     // `state` is field 3 of the line and the first one here.
     let fields: Vec<&str> = after.split_ascii_whitespace().collect();
-    let is_gone = matches!(*fields.first()?, "Z" | "X" | "x");
     let number = |index: usize| fields.get(index)?.parse::<u32>().ok();
-    let (parent, group, session) = (number(1)?, number(2)?, number(3)?);
-    let start_time = fields.get(19)?.parse().ok()?;
-    Some(Stat {
+    Some(Process {
+        pid: pid.trim().parse().ok()?,
         name: name.to_owned(),
-        is_gone,
-        parent,
-        group,
-        session,
-        start_time,
+        is_gone: matches!(*fields.first()?, "Z" | "X" | "x"),
+        parent: number(1)?,
+        group: number(2)?,
+        session: number(3)?,
+        start_time: fields.get(19)?.parse().ok()?,
+        mark: Mark::None,
     })
 }
 
-/// Whether this process has children.
-pub(super) fn has_children() -> bool {
-    children().next().is_some()
-}
-
-/// Returns the children of this process that have ended and that nothing has waited for.
-pub(super) fn ended_children() -> Vec<u32> {
-    children()
-        .filter(|(_, is_gone)| *is_gone)
-        .map(|(pid, _)| pid)
-        .collect()
-}
-
-/// The children of this process, and whether each has ended.
-fn children() -> impl Iterator<Item = (u32, bool)> {
+/// The children of this process, also those that have ended and that nothing has waited for.
+pub(super) fn children() -> impl Iterator<Item = Process> {
     let own_pid = std::process::id();
+    let stats = entries().filter_map(|(pid, _)| read_stat(pid));
+    stats.filter(move |stat| stat.parent == own_pid)
+}
+
+/// The processes, and the entries of their folders.
+fn entries() -> impl Iterator<Item = (u32, fs::DirEntry)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(move |pid| {
-        let stat = read_stat(pid).filter(|stat| stat.parent == own_pid)?;
-        Some((pid, stat.is_gone))
-    })
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry)))
 }
 
 /// Reads all living processes of this user except this one, and looks for the marks of `target`.
 pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
     let own_uid = rustix::process::geteuid().as_raw();
     let own_pid = std::process::id();
     let needles = Needles::of(target);
+    let is_other = |(pid, entry): &(u32, fs::DirEntry)| {
+        *pid != own_pid && entry.metadata().is_ok_and(|metadata| metadata.uid() == own_uid)
+    };
     let mut processes = Vec::new();
     let mut pending = Vec::new();
-    for entry in entries.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
+    for (pid, _) in entries().filter(is_other) {
+        let Some(mut process) = read_stat(pid).filter(|process| !process.is_gone) else {
             continue;
         };
-        let is_own = entry.metadata().is_ok_and(|metadata| metadata.uid() == own_uid);
-        if pid == own_pid || !is_own {
-            continue;
+        let is_kernel_thread = pid == KERNEL_THREADS || process.parent == KERNEL_THREADS;
+        if !needles.is_empty() && !is_kernel_thread {
+            process.mark = needles.read_mark(pid);
         }
-        let Some(stat) = read_stat(pid) else { continue };
-        if stat.is_gone {
-            continue;
-        }
-        let is_kernel_thread = pid == KERNEL_THREADS || stat.parent == KERNEL_THREADS;
-        let mark = if needles.is_empty() || is_kernel_thread {
-            Mark::None
-        } else {
-            needles.read_mark(pid)
-        };
-        if mark == Mark::NoEnvironment {
+        if process.mark == Mark::NoEnvironment {
             pending.push(processes.len());
         }
-        processes.push(Process {
-            pid,
-            name: stat.name,
-            parent: stat.parent,
-            group: stat.group,
-            session: stat.session,
-            start_time: stat.start_time,
-            mark,
-        });
+        processes.push(process);
     }
     reread_environments(&needles, &mut processes, pending);
     processes
@@ -328,6 +286,10 @@ impl Needles {
     }
 }
 
-fn proc_path(pid: u32, file: &str) -> PathBuf {
+pub(super) fn as_pid(pid: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid).ok()?)
+}
+
+pub(super) fn proc_path(pid: u32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
 }

@@ -89,6 +89,7 @@ fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
     Process {
         pid,
         name: String::new(),
+        is_gone: false,
         parent,
         group: pid,
         session: pid,

@@ -92,7 +92,7 @@ impl Stage {
 
     fn keep(&self) -> Result<(), TranscriptError> {
         let (key, dialect) = (self.key(&self.id), self.format.dialect());
-        let kept = self.archive().pack(&key, dialect, &self.path, None);
+        let kept = self.archive().keep(&key, dialect, &self.path, None, true);
         kept.error.map_or(Ok(()), Err)
     }
 

@@ -35,7 +35,7 @@ fn each_restored_session_is_marked_with_what_it_lacks() {
     let place = Place::new();
     let all = [(PARENT, None), (CHILD, Some(PARENT))].map(|(id, base)| (id, rollout(&place, id, base)));
     for (id, path) in &all {
-        rewritten(&place.archive.pack(&place.key(id), codex(), path, Some(1)));
+        rewritten(&place.archive.keep(&place.key(id), codex(), path, Some(1), true));
     }
     for (_, path) in &all {
         fs::write(path, [0; 100]).unwrap();

@@ -58,8 +58,8 @@ fn a_link_that_could_not_be_copied_stays() {
         place.put("s.jsonl", &lines(30, 31));
         place.put("s/subagents/agent-1.jsonl", &lines(0, 1));
         let keep = |place: &Place| match is_packed {
-            true => place.archive.pack(&place.key("s"), claude(), &path, None),
-            false => place.archive.link(&place.key("s"), claude(), &path, None),
+            true => place.archive.keep(&place.key("s"), claude(), &path, None, true),
+            false => place.archive.keep(&place.key("s"), claude(), &path, None, false),
         };
         assert!(keep(&place).error.is_some());
         assert_eq!(place.names("s").len(), 2, "{:?}", place.names("s"));
@@ -87,10 +87,14 @@ fn what_is_known_of_the_transcript_is_recorded_although_another_file_failed() {
         let copies = folder.list.files.get_mut("s/subagents/agent-1.jsonl").unwrap();
         copies[0].file = format!("{}.zst", "1".repeat(300));
     });
-    let kept = place.archive.pack(&place.key("s"), claude(), &path, Some(2));
+    let kept = place
+        .archive
+        .keep(&place.key("s"), claude(), &path, Some(2), true);
     assert!(kept.error.is_some() && kept.is_rewritten, "{kept:?}");
     fs::write(&path, lines(5, 30)).unwrap();
-    let kept = place.archive.pack(&place.key("s"), claude(), &path, Some(3));
+    let kept = place
+        .archive
+        .keep(&place.key("s"), claude(), &path, Some(3), true);
     assert!(kept.error.is_some() && !kept.is_rewritten, "{kept:?}");
     let behind = place.archive.turns_behind(&place.key("s"), 4).unwrap();
     assert_eq!(behind, Some(MissingTurns::Known(1)));

@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::durable::{self, NewFile, sync_folder, unfinished};
+use crate::files::if_there;
 use crate::transcript::claude::borrowed_files::{Claimed, is_within, result};
 use crate::transcript::claude::check::{SideFile, named_files};
 use crate::transcript::claude::reading::Subagents;
@@ -334,8 +335,7 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
 impl Drop for Made {
     fn drop(&mut self) {
         if !self.stays
-            && let Err(error) = fs::remove_dir_all(&self.folder)
-            && error.kind() != io::ErrorKind::NotFound
+            && let Err(error) = if_there(fs::remove_dir_all(&self.folder))
         {
             tracing::warn!(path = %self.folder.display(), %error, "could not delete the files of a failed copy");
         }

@@ -16,7 +16,7 @@ use super::{Step, comparing, holders, is_same_file};
 use crate::files::durable::{NewFile, missing_folders, temporary_beside};
 use crate::files::identity::{Identity, same_content};
 use crate::files::intent::{self, Intent};
-use crate::files::open_file;
+use crate::files::{if_there, open_file};
 
 /// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -269,10 +269,9 @@ impl Moving {
         let temporary = self.temporary[number].clone();
         let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
         let written = Some(Identity::of(&metadata));
-        let there = match fs::symlink_metadata(&step.to) {
-            Ok(there) => there,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(written),
-            Err(error) => return Err(TranscriptError::io("look at", &step.to)(error)),
+        let there = if_there(fs::symlink_metadata(&step.to));
+        let Some(there) = there.map_err(TranscriptError::io("look at", &step.to))? else {
+            return Ok(written);
         };
         let source = fs::symlink_metadata(&step.from).map_err(TranscriptError::io("read", &step.from))?;
         if is_same_file(&source, &there) {

@@ -10,7 +10,7 @@ pub(in crate::transcript) const BEGINNING_BYTES: usize = 64 * 6;
 /// What to copy of a value. Numbers, `true`, `false` and `null` are copied as they are; an object or array that the filter does
 /// not enter is copied as `{}` or `[]`.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::transcript) struct Filter {
+pub(crate) struct Filter {
     /// How much of a string to copy.
     pub(super) text_bytes: usize,
     /// Whether `null` replaces a longer string.
@@ -25,7 +25,7 @@ pub(in crate::transcript) struct Filter {
 
 impl Filter {
     /// Only the value's type.
-    pub(in crate::transcript) const PRESENCE: Self = Self::beginning(0);
+    pub(crate) const PRESENCE: Self = Self::beginning(0);
 
     /// Enough of a string to recognize it.
     pub(in crate::transcript) const NAME: Self = Self::beginning(BEGINNING_BYTES);
@@ -34,7 +34,7 @@ impl Filter {
     pub(in crate::transcript) const ID: Self = Self::whole(ID_LIMIT_BYTES);
 
     /// The first bytes of a string.
-    pub(in crate::transcript) const fn beginning(bytes: usize) -> Self {
+    pub(crate) const fn beginning(bytes: usize) -> Self {
         Self {
             text_bytes: bytes,
             is_whole: false,
@@ -45,7 +45,7 @@ impl Filter {
     }
 
     /// A string of at most this many bytes; a longer one counts as absent.
-    pub(in crate::transcript) const fn whole(bytes: usize) -> Self {
+    pub(crate) const fn whole(bytes: usize) -> Self {
         Self {
             is_whole: true,
             ..Self::beginning(bytes)
@@ -53,7 +53,7 @@ impl Filter {
     }
 
     /// These members of an object.
-    pub(in crate::transcript) const fn object(members: &'static [(&'static str, Self)]) -> Self {
+    pub(crate) const fn object(members: &'static [(&'static str, Self)]) -> Self {
         Self {
             members,
             ..Self::PRESENCE

@@ -29,14 +29,19 @@ impl Turn<'_> {
             Err(_) => "You've hit your limit".to_owned(),
         };
         let used = report::tokens(self.transcript.bytes());
-        report::limit(
-            &self.agent.output,
-            self.session,
-            &self.settings,
+        // The limit and its reset, in Claude's form and in the standard one.
+        self.raw(
             &self.file_id,
-            used,
-            resets_at,
+            json!({
+                "type": "rate_limit_event", "uuid": Uuid::new_v4(),
+                "rate_limit_info": {
+                    "status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour",
+                    "isUsingOverage": false,
+                },
+            }),
         );
+        let meta = json!({ "_claude/rateLimit": { "status": "rejected", "resetsAt": resets_at } });
+        report::usage(&self.agent.output, &self.session.id, used, &meta);
         self.refuse(&text, "rate_limit")
     }
 
