@@ -219,6 +219,7 @@ pub struct ActorParts {
 }
 
 /// What woke the loop.
+#[expect(clippy::large_enum_variant, reason = "it is matched where it is made")]
 enum Woken {
     Stop,
     Message(Option<Message>),

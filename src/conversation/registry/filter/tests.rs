@@ -1,8 +1,7 @@
-use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
 use super::*;
-use crate::store::{Change, ConversationRecord, CutPrompt, LOOK_STEP};
+use crate::store::{Change, ConversationRecord, LOOK_STEP};
 
 /// More than some steps.
 const MANY: u16 = LOOK_STEP as u16 * 3;
