@@ -191,7 +191,10 @@ impl Talk<'_> {
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
         let is_of_others = matches!(start, Start::Running | Start::Since(_));
-        let follows_running = watches || (is_of_others && own.id.is_none());
+        // Another client asked for the same first.
+        let is_continued = matches!(start, Start::Continue(_))
+            && running.is_some_and(|running| words::own_prompt(&running.prompt.to_text()).is_some());
+        let follows_running = watches || ((is_of_others || is_continued) && own.id.is_none());
         let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
         match &own.id {
             _ if watches => own.id = running_id.cloned(),
@@ -223,7 +226,7 @@ impl Talk<'_> {
         }
         match running {
             _ if json => {}
-            Some(running) if is_own && start.method().is_none() => {
+            Some(running) if is_own && (start.method().is_none() || is_continued) => {
                 self.prompt(&running.prompt.to_text())?;
                 self.screen.spin();
                 for update in &running.updates {
