@@ -658,3 +658,28 @@ fn what_is_typed_before_a_question_is_the_next_line() {
     terminal.until(MARK);
     terminal.leave();
 }
+
+/// The daemon ended while nothing was typed: each command meets the next one.
+#[test]
+fn every_command_of_an_idle_chat_starts_the_daemon_again() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.says("first", "echo: first");
+    terminal.says("second", "echo: second");
+    for (line, answer) in [
+        ("/edit 2 another", "echo: another"),
+        ("/rewind", "/rewind TURN"),
+        ("/rewind 1", "Rewound to turn 1"),
+        ("/mode", "reported its modes"),
+        ("/continue", "no turn was interrupted"),
+        ("/answer", "no question is open"),
+        ("/nonsense", "unknown command"),
+        ("/fork", "a branch of"),
+    ] {
+        home.kill_daemon();
+        let shown = terminal.says(line, answer);
+        assert!(!shown.contains("closed the connection"), "{line}: {shown}");
+    }
+    terminal.leave();
+}

@@ -191,11 +191,22 @@ impl Room {
             if text.trim().is_empty() {
                 continue;
             }
-            let done = match command_in(&text) {
-                None => self.prompt(context, &text).await,
-                Some((name, rest)) => self.command(context, name, rest, &text).await,
-            };
+            let done = self.line(context, &text).await;
             report(context.output, done)?;
+        }
+    }
+
+    /// Carries a line out, at the daemon that runs now.
+    async fn line(&mut self, context: &mut Context<'_>, text: &str) -> Done {
+        let command = command_in(text);
+        let is_local = matches!(command, Some(("help" | "exit" | "quit", _)));
+        if !is_local && !self.daemon.is_connected() {
+            self.daemon = Rc::new(until_ctrl_c(context.connect()).await?);
+            self.after = None;
+        }
+        match command {
+            None => self.prompt(context, text).await,
+            Some((name, rest)) => self.command(context, name, rest, text).await,
         }
     }
 
