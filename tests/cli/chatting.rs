@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
+use super::continuing::begin;
 use super::home::Home;
 use super::printed::{check_seen, commands};
 use super::sessionctl;
@@ -682,4 +683,28 @@ fn every_command_of_an_idle_chat_starts_the_daemon_again() {
         assert!(!shown.contains("closed the connection"), "{line}: {shown}");
     }
     terminal.leave();
+}
+
+#[test]
+fn a_chat_that_opens_on_a_question_shows_its_turn_once() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut asking = begin(
+        &home,
+        &[
+            "send",
+            &id,
+            "--on-question",
+            "wait",
+            "[[say calling]] [[ask Really?]]",
+        ],
+    );
+    home.once(&id, |shown| shown["state"] == "awaiting");
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
+    let shown = terminal.until(ASKED);
+    assert_eq!(shown.matches("[[ask").count(), 1, "{shown}");
+    terminal.type_in("y");
+    terminal.until(MARK);
+    terminal.leave();
+    asking.wait().unwrap();
 }

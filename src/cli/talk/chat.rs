@@ -222,9 +222,14 @@ impl Room {
             .output
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
         context.output.aside(&cut(&place, columns, look))?;
-        // What cannot be read can be talked about all the same.
-        let last = until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1)).await;
-        if let Some(last) = last.unwrap_or_default().first() {
+        // A turn that runs is shown when it is followed. What cannot be read can be talked about all the same.
+        let last = match is_running(conversation.state) {
+            true => Vec::new(),
+            false => until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1))
+                .await
+                .unwrap_or_default(),
+        };
+        if let Some(last) = last.first() {
             let mark = look.sign("›", ">");
             let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
