@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::ContinueAt;
+use bridge_protocol::conversation::{ContinueAt, fork_title};
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method::{
     Cancel, Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo,
@@ -274,7 +274,13 @@ impl Connection {
             "" => None,
             turn => Some(self.turn(id, turn).await?.to_string()),
         };
-        let branch = self.call(Fork { at, ..Fork::of(id) }).await?.conversation;
+        let source = self.call(GetConversation::of(id)).await?.conversation;
+        let fork = Fork {
+            at,
+            title: fork_title(&source.title),
+            ..Fork::of(id)
+        };
+        let branch = self.call(fork).await?.conversation;
         let title = match branch.title.as_str() {
             "" => String::new(),
             title => format!("\"{title}\", "),

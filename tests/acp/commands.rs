@@ -130,6 +130,7 @@ fn a_fork_is_in_the_list_of_sessions() {
         editor.prompt(&session, text).result();
     }
     let words = said(&editor.prompt(&session, "/fork 1"));
+    assert!(words.contains("\"one (fork)\""), "{words}");
     let listed = editor.call("session/list", json!({}));
     let sessions = listed.result()["sessions"].as_array().unwrap();
     let ids: Vec<&str> = sessions
