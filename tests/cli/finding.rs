@@ -636,3 +636,13 @@ fn a_conversation_whose_first_turn_runs_is_listed_with_its_prompt() {
     assert_eq!(home.shown(&id)["title"], "");
     home.said(&["cancel", &id]);
 }
+
+#[test]
+fn a_whole_title_names_its_conversation_though_other_titles_contain_it() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "First steps"]);
+    home.said(&["new", "--title", "First steps (fork)"]);
+    let shown: Value = serde_json::from_str(&home.said(&["show", "First steps", "--json"])).unwrap();
+    assert_eq!(shown["conversation"]["id"], id);
+    home.printed(&["show", "First step"], 4);
+}
