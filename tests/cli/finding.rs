@@ -646,3 +646,12 @@ fn a_whole_title_names_its_conversation_though_other_titles_contain_it() {
     assert_eq!(shown["conversation"]["id"], id);
     home.printed(&["show", "First step"], 4);
 }
+
+#[test]
+fn a_title_is_one_line_without_control_characters() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "a\nb\u{1b}[2J\u{202e}c"]);
+    assert_eq!(home.shown(&id)["title"], "a b[2Jc");
+    home.said(&["set", &id, "title=x\ty\u{7}"]);
+    assert_eq!(home.shown(&id)["title"], "x y");
+}
