@@ -655,3 +655,16 @@ fn a_title_is_one_line_without_control_characters() {
     home.said(&["set", &id, "title=x\ty\u{7}"]);
     assert_eq!(home.shown(&id)["title"], "x y");
 }
+
+#[test]
+fn the_word_that_means_this_folder_lists_its_conversations() {
+    let home = Home::new();
+    let other = home.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    home.said(&["new", "--title", "Here"]);
+    home.said(&["new", "--title", "There", "--cwd", other.to_str().unwrap()]);
+    for arguments in [&["ls", "."][..], &["ls", "here", "."]] {
+        let listed = home.said(arguments);
+        assert!(listed.contains("Here") && !listed.contains("There"), "{listed}");
+    }
+}

@@ -173,6 +173,16 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// Takes the word `.` as this folder.
+    fn take_here(&mut self) -> Outcome {
+        let before = self.words.len();
+        self.words.retain(|word| word != select::HERE);
+        if self.words.len() < before && self.cwd.is_none() {
+            self.cwd = Some(this_folder()?);
+        }
+        Ok(())
+    }
+
     fn query(&self) -> Option<String> {
         (!self.words.is_empty()).then(|| self.words.join(" "))
     }
