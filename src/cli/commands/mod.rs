@@ -290,7 +290,9 @@ pub(super) fn this_folder() -> Outcome<String> {
     let folder = std::env::current_dir().and_then(sendable);
     folder.map_err(|error| {
         let what = format!("the current folder cannot be used: {error}");
-        Problem::new(Exit::Failed, what)
+        Problem::new(Exit::Failed, what).hint(
+            "change to another folder and name the conversation by its id; list all: sessionctl ls --all",
+        )
     })
 }
 
