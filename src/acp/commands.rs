@@ -306,13 +306,21 @@ impl Connection {
         order: MutexGuard<'_, ()>,
     ) -> Result<Continued, BridgeError> {
         let conversation = self.call(GetConversation::of(id)).await?.conversation;
-        let resets_at = conversation.limit.and_then(|limit| limit.resets_at);
+        let resets_at = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
         let call = Continue {
             at: Some(resets_at.map_or(ContinueAt::Now, |_| ContinueAt::Reset)),
             ..Continue::of(id)
         };
         let mut ended = session.awaits_continuation(prompt);
-        let scheduled = in_order(self.call(call), order).await?.continuation;
+        let scheduled = in_order(self.call(call), order)
+            .await
+            .map_err(|error| match error.kind {
+                ErrorKind::Conflict if !conversation.cut_short => {
+                    BridgeError::new(error.kind, "No turn was interrupted: send the next prompt.")
+                }
+                _ => error,
+            });
+        let scheduled = scheduled?.continuation;
         if let Some(later) = scheduled.filter(|scheduled| scheduled.at > Timestamp::now()) {
             let at = time::text(later.at);
             return Ok(Continued::Words(format!(
@@ -386,7 +394,14 @@ impl Connection {
             checkpoint_id: turn.into(),
             conversation_id: Some(id.into()),
         };
-        Ok(self.call(get).await?.checkpoint.id)
+        let found = self.call(get).await.map_err(|error| match error.kind {
+            ErrorKind::CheckpointNotFound => BridgeError::new(
+                error.kind,
+                format!("There is no turn {turn}; /history lists the turns."),
+            ),
+            _ => error,
+        });
+        Ok(found?.checkpoint.id)
     }
 }
 

@@ -177,7 +177,9 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
     };
     let answer = context.ask(&daemon, call).await.map_err(|problem| {
         let hint = "list the moves that can be undone: sessionctl mv --list";
-        let problem = problem.hint_if(ErrorKind::NotFound, hint);
+        let problem = problem
+            .hint_if(ErrorKind::NotFound, hint)
+            .hint_if(ErrorKind::Conflict, hint);
         let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
         problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;

@@ -295,7 +295,7 @@ impl<R> Model<R> {
     fn give_up(&mut self, why: &str) {
         self.end_continuation();
         self.record.resting = Resting::Failed;
-        self.record.failure = Some(format!("the scheduled continuation failed: {why}"));
+        self.record.failure = Some(format!("the turn could not be continued: {why}"));
         self.note_change();
     }
 
