@@ -474,3 +474,25 @@ objects! {
 /// An empty answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Empty {}
+
+/// The longest title that the daemon takes.
+const TITLE_LIMIT_BYTES: usize = 4 * 1024;
+
+/// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
+#[must_use]
+pub fn fork_title(title: &str) -> Option<String> {
+    let title = title.trim();
+    let number = |rest: &str| match rest {
+        "" => Some(1_u32),
+        rest => rest.strip_prefix(' ')?.parse().ok(),
+    };
+    let forked = title
+        .strip_suffix(')')
+        .and_then(|title| title.rsplit_once(" (fork"))
+        .and_then(|(title, rest)| Some((title, number(rest)?)));
+    let named = match forked {
+        Some((title, number)) => format!("{title} (fork {})", number.saturating_add(1)),
+        None => format!("{title} (fork)"),
+    };
+    (!title.is_empty() && named.len() <= TITLE_LIMIT_BYTES).then_some(named)
+}

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::ContinueAt;
+use bridge_protocol::conversation::{ContinueAt, fork_title};
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::method::{
     Cancel, Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo,
@@ -274,7 +274,13 @@ impl Connection {
             "" => None,
             turn => Some(self.turn(id, turn).await?.to_string()),
         };
-        let branch = self.call(Fork { at, ..Fork::of(id) }).await?.conversation;
+        let source = self.call(GetConversation::of(id)).await?.conversation;
+        let fork = Fork {
+            at,
+            title: fork_title(&source.title),
+            ..Fork::of(id)
+        };
+        let branch = self.call(fork).await?.conversation;
         let title = match branch.title.as_str() {
             "" => String::new(),
             title => format!("\"{title}\", "),
@@ -300,13 +306,21 @@ impl Connection {
         order: MutexGuard<'_, ()>,
     ) -> Result<Continued, BridgeError> {
         let conversation = self.call(GetConversation::of(id)).await?.conversation;
-        let resets_at = conversation.limit.and_then(|limit| limit.resets_at);
+        let resets_at = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
         let call = Continue {
             at: Some(resets_at.map_or(ContinueAt::Now, |_| ContinueAt::Reset)),
             ..Continue::of(id)
         };
         let mut ended = session.awaits_continuation(prompt);
-        let scheduled = in_order(self.call(call), order).await?.continuation;
+        let scheduled = in_order(self.call(call), order)
+            .await
+            .map_err(|error| match error.kind {
+                ErrorKind::Conflict if !conversation.cut_short => {
+                    BridgeError::new(error.kind, "No turn was interrupted: send the next prompt.")
+                }
+                _ => error,
+            });
+        let scheduled = scheduled?.continuation;
         if let Some(later) = scheduled.filter(|scheduled| scheduled.at > Timestamp::now()) {
             let at = time::text(later.at);
             return Ok(Continued::Words(format!(
@@ -380,7 +394,14 @@ impl Connection {
             checkpoint_id: turn.into(),
             conversation_id: Some(id.into()),
         };
-        Ok(self.call(get).await?.checkpoint.id)
+        let found = self.call(get).await.map_err(|error| match error.kind {
+            ErrorKind::CheckpointNotFound => BridgeError::new(
+                error.kind,
+                format!("There is no turn {turn}; /history lists the turns."),
+            ),
+            _ => error,
+        });
+        Ok(found?.checkpoint.id)
     }
 }
 

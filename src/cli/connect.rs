@@ -313,6 +313,11 @@ impl Daemon {
         }
     }
 
+    /// Whether the connection has not ended.
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.is_connected()
+    }
+
     /// Waits until the connection has ended, or the daemon does not answer any more.
     pub(super) async fn closed(&self) {
         // In both cases there is nothing left to wait for here; what comes next meets what is wrong.

@@ -3,13 +3,18 @@
 //! `crossterm` has a stream of events. Dropping that stream leaves a wake-up behind if no key was awaited, and the next reader,
 //! such as the line editor of `chat`, takes the wake-up for a terminal that does not answer.
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::signals::terminal;
+
+/// What was typed before a question was asked: it is no answer to it, but the beginning of the next line.
+static KEPT: Mutex<VecDeque<Event>> = Mutex::new(VecDeque::new());
 
 /// How long one wait for a key lasts. A resize is noticed after it at the latest, and so is that nobody waits any more.
 const WAIT: Timespec = Timespec {
@@ -45,4 +50,35 @@ pub(super) async fn is_typed() -> io::Result<bool> {
         }
     });
     waited.await.map_err(io::Error::other)?
+}
+
+/// The next event of those that have happened already, if there is one.
+///
+/// # Errors
+/// The terminal cannot be read.
+pub(super) fn typed_ahead() -> io::Result<Option<Event>> {
+    match event::poll(Duration::ZERO)? {
+        true => event::read().map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Keeps what was typed until now for the next line.
+///
+/// # Errors
+/// The terminal cannot be read.
+pub(super) fn keep() -> io::Result<()> {
+    while let Some(event) = typed_ahead()? {
+        kept().push_back(event);
+    }
+    Ok(())
+}
+
+/// The next of the events that were kept.
+pub(super) fn next_kept() -> Option<Event> {
+    kept().pop_front()
+}
+
+fn kept() -> MutexGuard<'static, VecDeque<Event>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }

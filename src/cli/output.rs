@@ -414,12 +414,28 @@ fn phrases(line: &str, columns: usize) -> Vec<&str> {
 /// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the
 /// direction of writing.
 fn without_controls(text: &str) -> String {
-    let steers = |character: char| match character {
+    text.chars().filter(|character| !steers(*character)).collect()
+}
+
+fn steers(character: char) -> bool {
+    match character {
         '\n' | '\t' => false,
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         other => other.is_control(),
-    };
-    text.chars().filter(|character| !steers(*character)).collect()
+    }
+}
+
+/// The text with what [`without_controls`] takes out shown by its name: whoever approves a change must see it.
+pub(super) fn revealed(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match (character, u8::try_from(character)) {
+            (character, _) if !steers(character) => shown.push(character),
+            (_, Ok(control @ ..=0x7f)) => shown.extend(['^', char::from(control ^ 0x40)]),
+            (other, _) => shown.push_str(&format!("<{:04X}>", u32::from(other))),
+        }
+    }
+    shown
 }
 
 /// Whether the locale can show more than ASCII; the variables in the order in which they decide.

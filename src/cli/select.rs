@@ -101,7 +101,11 @@ pub(super) fn is_meant(found: &Conversation, word: &str) -> bool {
 /// No conversation or several match.
 pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
     // A folder that was deleted has no conversation of its own, and needs none for an id.
-    named(daemon, word, this_folder().ok()).await
+    let cwd = match word {
+        HERE => Some(this_folder()?),
+        _ => this_folder().ok(),
+    };
+    named(daemon, word, cwd).await
 }
 
 /// Looks a conversation up without changing what `.` means.
@@ -109,8 +113,7 @@ pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation
 /// # Errors
 /// No conversation or several match.
 pub(super) async fn look_up(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
-    let cwd = this_folder().ok().filter(|_| word == HERE);
-    named(daemon, word, cwd).await
+    named(daemon, word, None).await
 }
 
 /// Finds a conversation. If it runs in `cwd`, `.` means it there from now on.
@@ -169,11 +172,17 @@ async fn one_of(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.
 pub(super) async fn use_here(daemon: &Daemon, id: ConversationId) {
-    let used = daemon.call(method::ResolveConversation {
-        name: id.to_string(),
-        cwd: this_folder().ok(),
-    });
-    drop(used.await);
+    use_in(daemon, id, this_folder().ok()).await;
+}
+
+/// Has `.` mean this conversation, which was started just now, in its folder.
+pub(super) async fn started(daemon: &Daemon, conversation: &Conversation) {
+    use_in(daemon, conversation.id, Some(conversation.cwd.clone())).await;
+}
+
+async fn use_in(daemon: &Daemon, id: ConversationId, cwd: Option<String>) {
+    let name = id.to_string();
+    drop(daemon.call(method::ResolveConversation { name, cwd }).await);
 }
 
 /// Whether a word looks like an id or the beginning of one.

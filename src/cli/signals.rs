@@ -18,7 +18,7 @@ use crossterm::execute;
 use crossterm::terminal::LeaveAlternateScreen;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::getpgrp;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
@@ -60,22 +60,75 @@ impl Drop for Interrupts {
     }
 }
 
+/// While this exists what is typed is not shown, and waits for whoever reads it next, letter by letter: a line editor would read
+/// only the first of several lines that a terminal gives it whole. Ctrl-C is a signal as before, and drops nothing.
+pub(super) struct Unseen {
+    terminal: OwnedFd,
+    before: Termios,
+}
+
+/// The modes of the terminal before that, for other programs that use it meanwhile.
+static BEFORE_UNSEEN: Mutex<Option<Termios>> = Mutex::new(None);
+
+impl Unseen {
+    /// From now on.
+    pub(super) fn now() -> io::Result<Self> {
+        let terminal = terminal()?;
+        let before = tcgetattr(&terminal)?;
+        let mut modes = before.clone();
+        modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        modes.local_modes.insert(LocalModes::NOFLSH);
+        modes.input_modes.remove(InputModes::ICRNL);
+        tcsetattr(&terminal, OptionalActions::Now, &modes)?;
+        *before_unseen() = Some(before.clone());
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        *before_unseen() = None;
+        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.before) {
+            tracing::debug!(%error, "the mode of the terminal cannot be set back");
+        }
+    }
+}
+
+fn before_unseen() -> MutexGuard<'static, Option<Termios>> {
+    BEFORE_UNSEEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// While this exists another program uses the terminal: Ctrl-C is for that program, and this process must outlive it.
 pub(super) struct Lent {
     _interrupts: Interrupts,
+    /// The terminal and its modes in this process, if they are not those of other programs.
+    own_modes: Option<(OwnedFd, Termios)>,
 }
 
 impl Lent {
     /// Lends the terminal.
     pub(super) fn now() -> Self {
+        let lend = || {
+            let modes = before_unseen().clone()?;
+            let terminal = terminal().ok()?;
+            let own = tcgetattr(&terminal).ok()?;
+            tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
+            Some((terminal, own))
+        };
         Self {
             _interrupts: Interrupts::listen(),
+            own_modes: lend(),
         }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        if let Some((terminal, own)) = &self.own_modes
+            && let Err(error) = tcsetattr(terminal, OptionalActions::Now, own)
+        {
+            tracing::debug!(%error, "the mode of the terminal cannot be set back");
+        }
         // What was pressed until now was for the other program, also if it is handled only now.
         if let Some(requests) = requests() {
             let (handled, all_handled) = std_mpsc::channel();

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+pub(super) use bridge_protocol::conversation::fork_title;
 use bridge_protocol::conversation::{BranchedVia, Conversation};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
@@ -26,9 +27,6 @@ const SHORT_ID_CHARS: usize = 8;
 /// The same for an id that begins with the time, such as Codex's: its first 8 characters are the same for a minute, and only
 /// its third group is random.
 const SHORT_TIMED_ID_CHARS: usize = 18;
-
-/// The longest title that the daemon takes.
-const TITLE_LIMIT_BYTES: usize = 4 * 1024;
 
 /// How old something is before its date says more than its age.
 const OLD_SECONDS: i64 = 30 * 86_400;
@@ -72,24 +70,6 @@ pub(super) fn own_prompt(prompt: &str) -> Option<String> {
     let marks = [(CONTINUE_PROMPT, "continued"), (ANSWER_PROMPT, "answer")];
     let (_, mark) = marks.iter().find(|(begins, _)| prompt.starts_with(begins))?;
     Some(format!("[{mark}] {prompt}"))
-}
-
-/// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
-pub(super) fn fork_title(title: &str) -> Option<String> {
-    let title = title.trim();
-    let number = |rest: &str| match rest {
-        "" => Some(1_u32),
-        rest => rest.strip_prefix(' ')?.parse().ok(),
-    };
-    let forked = title
-        .strip_suffix(')')
-        .and_then(|title| title.rsplit_once(" (fork"))
-        .and_then(|(title, rest)| Some((title, number(rest)?)));
-    let named = match forked {
-        Some((title, number)) => format!("{title} (fork {})", number.saturating_add(1)),
-        None => format!("{title} (fork)"),
-    };
-    (!title.is_empty() && named.len() <= TITLE_LIMIT_BYTES).then_some(named)
 }
 
 fn uuid_version(id: &str) -> Option<usize> {

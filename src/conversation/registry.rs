@@ -51,7 +51,7 @@ use super::events::Subscriber;
 use super::folder::{usable_folder, wanted_folder};
 use super::last_used::LastUsed;
 use super::lost_parts;
-use super::naming::{check_namespace, check_setting_name, check_title};
+use super::naming::{check_namespace, check_setting_name, check_title, shown_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
@@ -224,7 +224,7 @@ impl Registry {
         check_namespace(&new.namespace)?;
         let at = now();
         let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, at);
-        record.title = new.title;
+        record.title = shown_title(&new.title);
         record.namespace = new.namespace;
         record.settings = new.settings;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
@@ -278,7 +278,7 @@ impl Registry {
     pub fn call(
         self: &Arc<Self>,
         id: ConversationId,
-        call: Call,
+        mut call: Call,
         request: Option<CallKey>,
     ) -> Result<oneshot::Receiver<Result<Answer, ConversationError>>, ConversationError> {
         if let Call::Update {
@@ -293,9 +293,10 @@ impl Registry {
         }
         | Call::Fork(Fork {
             title: Some(title), ..
-        }) = &call
+        }) = &mut call
         {
             check_title(title)?;
+            *title = shown_title(title);
         }
         if let Some(request) = &request
             && self.underway.find(Some(id), request)?.is_some()

@@ -121,6 +121,21 @@ fn an_edit_waits_until_a_cancelled_one_is_given_up() {
     assert_eq!(said(&editor.finish(edit)), "echo: four");
 }
 
+/// What helps is a command of the editor's own.
+#[test]
+fn what_cannot_be_done_names_what_can() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.prompt(&session, "one").result();
+    for (command, words) in [
+        ("/rewind 99", "There is no turn 99; /history lists the turns."),
+        ("/continue", "No turn was interrupted: send the next prompt."),
+    ] {
+        assert_eq!(said(&editor.prompt(&session, command)), words);
+    }
+}
+
 #[test]
 fn a_fork_is_in_the_list_of_sessions() {
     let home = Home::new();
@@ -130,6 +145,7 @@ fn a_fork_is_in_the_list_of_sessions() {
         editor.prompt(&session, text).result();
     }
     let words = said(&editor.prompt(&session, "/fork 1"));
+    assert!(words.contains("\"one (fork)\""), "{words}");
     let listed = editor.call("session/list", json!({}));
     let sessions = listed.result()["sessions"].as_array().unwrap();
     let ids: Vec<&str> = sessions

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 
+use super::continuing::begin;
 use super::home::Home;
 use super::printed::{check_seen, commands};
 use super::sessionctl;
@@ -617,4 +618,93 @@ fn a_chat_shows_what_happened_while_a_command_ran() {
     assert!(!shown.contains("first"), "{shown:?}");
     terminal.until(MARK);
     terminal.leave();
+}
+
+/// Each of them is the next line, in its order, and what has no end yet is there to be finished.
+#[test]
+fn what_is_typed_during_a_turn_is_the_next_lines() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.enter("[[say Begun]] [[hang]]");
+    terminal.until("Begun");
+    terminal.type_in("second\rthird one\r/mode\rwithout an en");
+    home.said(&["cancel", &id]);
+    let shown = terminal.until("the turn was cancelled");
+    assert!(!shown.contains("second"), "{shown:?}");
+    for answer in ["echo: second", "echo: third one", "Plan", "without an en"] {
+        terminal.until(answer);
+    }
+    terminal.type_in("d\r");
+    terminal.until("echo: without an end");
+    terminal.until(MARK);
+    terminal.leave();
+}
+
+/// It was not meant as the answer, and is not lost either.
+#[test]
+fn what_is_typed_before_a_question_is_the_next_line() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.enter("[[say Begun]][[stream 2 500]][[ask Really?]]");
+    terminal.until("Begun");
+    terminal.type_in("second\rthi");
+    terminal.until(ASKED);
+    terminal.type_in("y");
+    terminal.until("echo: second");
+    terminal.until("thi");
+    terminal.type_in("rd\r");
+    terminal.until("echo: third");
+    terminal.until(MARK);
+    terminal.leave();
+}
+
+/// The daemon ended while nothing was typed: each command meets the next one.
+#[test]
+fn every_command_of_an_idle_chat_starts_the_daemon_again() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    terminal.says("first", "echo: first");
+    terminal.says("second", "echo: second");
+    for (line, answer) in [
+        ("/edit 2 another", "echo: another"),
+        ("/rewind", "/rewind TURN"),
+        ("/rewind 1", "Rewound to turn 1"),
+        ("/mode", "reported its modes"),
+        ("/continue", "no turn was interrupted"),
+        ("/answer", "no question is open"),
+        ("/nonsense", "unknown command"),
+        ("/fork", "a branch of"),
+    ] {
+        home.kill_daemon();
+        let shown = terminal.says(line, answer);
+        assert!(!shown.contains("closed the connection"), "{line}: {shown}");
+    }
+    terminal.leave();
+}
+
+#[test]
+fn a_chat_that_opens_on_a_question_shows_its_turn_once() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut asking = begin(
+        &home,
+        &[
+            "send",
+            &id,
+            "--on-question",
+            "wait",
+            "[[say calling]] [[ask Really?]]",
+        ],
+    );
+    home.once(&id, |shown| shown["state"] == "awaiting");
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
+    let shown = terminal.until(ASKED);
+    assert_eq!(shown.matches("[[ask").count(), 1, "{shown}");
+    terminal.type_in("y");
+    terminal.until(MARK);
+    terminal.leave();
+    asking.wait().unwrap();
 }

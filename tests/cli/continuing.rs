@@ -2,10 +2,11 @@
 
 use std::process::{Child, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::home::Home;
-use super::printed::{check_seen, check_shown, commands};
+use super::printed::{check_printed, check_seen, check_shown, commands};
 use super::text;
 use crate::continuing::GO_ON;
 
@@ -226,6 +227,76 @@ fn recover_goes_on_with_the_line_after_a_kill() {
     let sent = prompts(&home, &id);
     assert!(sent.len() == 3 && sent[1].starts_with(GO_ON), "{sent:?}");
     assert_eq!([&*sent[0], &*sent[2]], ["[[say so]][[hang]]", "it waited"]);
+}
+
+/// A command that waits, whose output is read at its end.
+fn begin_heard(home: &Home, arguments: &[&str]) -> Child {
+    let mut command = home.command(&[&["--no-start"], arguments].concat());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Whoever of them finds the next daemon first.
+#[test]
+fn queued_prompts_run_in_order_behind_the_turn_that_the_daemon_interrupted() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "before"]);
+    let mut sent = vec![begin_heard(&home, &["send", &id, "[[say so]][[hang]]"])];
+    home.once(&id, |shown| shown["state"] == "prompting");
+    let queued = ["second", "third", "fourth"];
+    for (index, prompt) in queued.iter().enumerate() {
+        sent.push(begin_heard(&home, &["send", &id, "--queue", prompt]));
+        home.once(&id, |shown| {
+            shown["queue"]
+                .as_array()
+                .is_some_and(|queue| queue.len() == index + 1)
+        });
+    }
+    // The one that was queued first comes back last.
+    let pids: Vec<Pid> = sent.iter().map(Pid::from_child).collect();
+    for pid in &pids {
+        kill_process(*pid, Signal::STOP).unwrap();
+    }
+    home.kill_daemon();
+    home.said(&["ls"]);
+    for pid in pids[1..].iter().rev().chain(&pids[..1]) {
+        kill_process(*pid, Signal::CONT).unwrap();
+    }
+    // All may be over before it looks. What it names then is not refused.
+    let interrupted = sent.remove(0).wait_with_output().unwrap();
+    for command in commands(&text(&interrupted.stderr)) {
+        home.said_pasted(command);
+    }
+    for (child, prompt) in sent.into_iter().zip(queued) {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let answer = format!("echo: {prompt}");
+        assert!(text(&output.stdout).contains(&answer), "{output:?}");
+    }
+    let sent = prompts(&home, &id);
+    assert!(sent[2].starts_with(GO_ON), "{sent:?}");
+    assert_eq!(sent[3..], queued);
+}
+
+/// What it names then must not be refused.
+#[test]
+fn an_interrupted_turn_that_another_prompt_followed_is_not_offered_to_be_continued() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let send = ["send", &id, "[[say so]][[hang]]"];
+    let sent = begin_heard(&home, &send);
+    home.once(&id, |shown| shown["state"] == "prompting");
+    kill_process(Pid::from_child(&sent), Signal::STOP).unwrap();
+    home.kill_daemon();
+    home.said(&["send", &id, "another"]);
+    kill_process(Pid::from_child(&sent), Signal::CONT).unwrap();
+    let output = sent.wait_with_output().unwrap();
+    let told = check_printed(&send, &output, 1);
+    home.said_pasted(commands(&told).pop().unwrap());
 }
 
 #[test]

@@ -636,3 +636,35 @@ fn a_conversation_whose_first_turn_runs_is_listed_with_its_prompt() {
     assert_eq!(home.shown(&id)["title"], "");
     home.said(&["cancel", &id]);
 }
+
+#[test]
+fn a_whole_title_names_its_conversation_though_other_titles_contain_it() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "First steps"]);
+    home.said(&["new", "--title", "First steps (fork)"]);
+    let shown: Value = serde_json::from_str(&home.said(&["show", "First steps", "--json"])).unwrap();
+    assert_eq!(shown["conversation"]["id"], id);
+    home.printed(&["show", "First step"], 4);
+}
+
+#[test]
+fn a_title_is_one_line_without_control_characters() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "a\nb\u{1b}[2J\u{202e}c"]);
+    assert_eq!(home.shown(&id)["title"], "a b[2Jc");
+    home.said(&["set", &id, "title=x\ty\u{7}"]);
+    assert_eq!(home.shown(&id)["title"], "x y");
+}
+
+#[test]
+fn the_word_that_means_this_folder_lists_its_conversations() {
+    let home = Home::new();
+    let other = home.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    home.said(&["new", "--title", "Here"]);
+    home.said(&["new", "--title", "There", "--cwd", other.to_str().unwrap()]);
+    for arguments in [&["ls", "."][..], &["ls", "here", "."]] {
+        let listed = home.said(arguments);
+        assert!(listed.contains("Here") && !listed.contains("There"), "{listed}");
+    }
+}

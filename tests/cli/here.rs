@@ -1,10 +1,13 @@
 //! What `.` means after commands that make a conversation, and after those that only look.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::home::Home;
+use super::printed::check_printed;
 use super::sessionctl;
-use super::terminal::Terminal;
+use super::terminal::{Terminal, in_shell};
 
 /// The id of the conversation that `.` means in the home's folder.
 #[track_caller]
@@ -46,6 +49,45 @@ fn the_newest_of_this_folder_is_meant_after_the_last_was_deleted() {
     assert_eq!(here(&home), first);
     home.said(&["rm", &first]);
     assert_eq!(home.run(&["show", "."]).status.code(), Some(4));
+}
+
+/// The same in another folder.
+#[track_caller]
+fn there(home: &Home, folder: &Path) -> String {
+    let output = home
+        .command(&["--json", "show", "."])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    shown["conversation"]["id"].as_str().unwrap().to_owned()
+}
+
+/// From wherever it was started.
+#[test]
+fn a_conversation_is_used_next_in_the_folder_that_it_was_started_for() {
+    let home = Home::new();
+    let folder = home.path().join("other");
+    std::fs::create_dir(&folder).unwrap();
+    let other = folder.to_str().unwrap();
+    let here_first = home.said(&["new"]);
+    for _ in 0..2 {
+        let started = home.said(&["new", "--cwd", other]);
+        assert_eq!(there(&home, &folder), started);
+    }
+    assert_eq!(here(&home), here_first);
+}
+
+#[test]
+fn a_conversation_that_was_moved_back_is_what_is_used_next_again() {
+    let home = Home::new();
+    let folder = home.path().join("other");
+    std::fs::create_dir(&folder).unwrap();
+    let (first, last) = (home.said(&["new"]), home.said(&["new"]));
+    home.said(&["send", ".", "one"]);
+    home.said(&["mv", ".", folder.to_str().unwrap()]);
+    home.said(&["undo", &last]);
+    assert_eq!(here(&home), last, "not {first}");
 }
 
 #[test]
@@ -92,4 +134,14 @@ fn a_picked_conversation_is_used_next() {
     terminal.type_in("\r");
     terminal.exits(0);
     assert_eq!(here(&home), first);
+}
+
+/// A shell whose folder was deleted or has another name.
+#[test]
+fn the_folder_is_named_that_has_no_conversation_because_it_is_missing() {
+    let home = Home::new();
+    home.said(&["new"]);
+    let script = "mkdir gone && cd gone && rmdir ../gone && \"$0\" \"$@\"";
+    let output = in_shell(script, &home.command(&["show", "."])).output().unwrap();
+    check_printed(&["show . in a deleted folder"], &output, 1);
 }

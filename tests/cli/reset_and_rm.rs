@@ -67,6 +67,44 @@ fn what_was_deleted_after_a_reset_is_adopted_too() {
     assert!(gone.contains(&adopted), "{gone}");
 }
 
+/// Each session with a history of its own can be continued from.
+#[test]
+fn a_deletion_names_each_session_that_no_later_one_contains() {
+    let home = Home::new();
+    for clears in [false, true] {
+        let id = home.said(&["new", "--title", "Blue heron"]);
+        home.said(&["send", &id, "one"]);
+        if clears {
+            home.said(&["send", &id, "[[clear]]"]);
+            home.said(&["send", &id, "two"]);
+        } else {
+            home.said(&["reset", &id]);
+            home.said(&["send", &id, "two"]);
+            home.said(&["undo", &id]);
+        }
+        let deleted = printed(
+            &home,
+            &["rm", &id],
+            if clears {
+                "after a clear"
+            } else {
+                "after an undone reset"
+            },
+        );
+        let adopting = commands(&deleted);
+        assert_eq!(adopting.len(), 2, "{deleted}");
+        let recalled = adopting.iter().map(|adopt| {
+            let adopted = home.said_pasted(adopt);
+            home.said(&["send", &adopted, "[[recall]]"])
+        });
+        let recalled: Vec<String> = recalled.collect();
+        for said in ["\"one\"", "\"two\""] {
+            let having = recalled.iter().filter(|recalled| recalled.contains(said));
+            assert_eq!(having.count(), 1, "{said}: {recalled:?}");
+        }
+    }
+}
+
 /// A fork has the history of its source before its first prompt, in a transcript of its own if the agent has written one.
 #[test]
 fn a_fork_that_was_never_prompted_comes_back_as_far_as_it_can() {

@@ -174,6 +174,102 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
     assert_eq!(asked_since(&app, &home, id).await, ["one", "two"]);
 }
 
+/// Has `one`, `two` and `three` held, each under its own words as its request id.
+async fn killed_with_names(home: &Home) -> ConversationId {
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let mut raw = daemon.raw().await;
+    raw.hang(id).await;
+    for text in ["one", "two", "three"] {
+        raw.send("conversation/prompt", named(id, text)).await;
+    }
+    app.once(id, |conversation| conversation.queue.len() == 3).await;
+    daemon.kill();
+    id
+}
+
+/// The answer to a request, which may have come before that to another.
+async fn answer_to(raw: &mut Raw, request: u64) -> Value {
+    match raw.passed.iter().position(|line| line["id"] == request) {
+        Some(index) => raw.passed.remove(index).unwrap(),
+        None => raw.answer(request).await,
+    }
+}
+
+fn named(id: ConversationId, text: &str) -> Value {
+    json!({"conversationId": id, "prompt": text, "onBusy": "queue", "requestId": text})
+}
+
+/// Its client comes back, and that of an earlier one does not, or later.
+#[tokio::test]
+async fn a_repeated_call_sends_those_queued_before_it_first() {
+    let home = Home::new();
+    let id = killed_with_names(&home).await;
+    let (_daemon, app) = home.opened().await;
+    let answer = app.call("conversation/prompt", named(id, "two")).await.unwrap();
+    assert_eq!(answer["stopReason"], "end_turn");
+    assert_eq!(asked_since(&app, &home, id).await, ["one", "two"]);
+    assert_eq!(held(&app, id).await, 1);
+    for text in ["one", "three"] {
+        let answer = app.call("conversation/prompt", named(id, text)).await.unwrap();
+        assert_eq!(answer["stopReason"], "end_turn", "{text}");
+    }
+    assert_eq!(asked_since(&app, &home, id).await, ["one", "two", "three"]);
+}
+
+/// However the calls arrive after the one that continues the interrupted turn.
+#[tokio::test]
+async fn the_interrupted_turn_is_continued_before_the_repeated_calls() {
+    let home = Home::new();
+    let id = killed_with_names(&home).await;
+    let (daemon, app) = home.opened().await;
+    let mut raw = daemon.raw().await;
+    let now = json!({"conversationId": id, "at": "now"});
+    let mut requests = vec![raw.send("conversation/continue", now.clone()).await];
+    for text in ["three", "one", "two"] {
+        requests.push(raw.send("conversation/prompt", named(id, text)).await);
+        requests.push(raw.send("conversation/continue", now.clone()).await);
+    }
+    for request in requests {
+        let answer = answer_to(&mut raw, request).await;
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    let asked = asked_since(&app, &home, id).await;
+    assert!(asked[0].starts_with(GO_ON), "{asked:?}");
+    assert_eq!(asked[1..], ["one", "two", "three"]);
+}
+
+/// The prompts were queued behind a turn that asks a question, and wait for that answer still.
+#[tokio::test]
+async fn a_repeated_call_waits_for_the_question_of_the_interrupted_turn() {
+    let home = Home::new();
+    let daemon = home.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let mut raw = daemon.raw().await;
+    raw.send("conversation/prompt", named(id, "[[ask Really?]]"))
+        .await;
+    app.once(id, |conversation| !conversation.interrupts.is_empty())
+        .await;
+    raw.send("conversation/prompt", named(id, "two")).await;
+    app.once(id, |conversation| conversation.queue.len() == 1).await;
+    daemon.kill();
+    let (daemon, app) = home.opened().await;
+    let mut raw = daemon.raw().await;
+    let repeated = raw.send("conversation/prompt", named(id, "two")).await;
+    let waits = |conversation: &Conversation| conversation.queue.iter().any(|waiting| !waiting.held);
+    let question = app.once(id, waits).await.interrupts.remove(0).id;
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    let respond = json!({"conversationId": id, "interruptId": question, "outcome": outcome});
+    app.call("conversation/respond", respond).await.unwrap();
+    let answer = answer_to(&mut raw, repeated).await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    let asked = prompts(&app, &home, id).await;
+    assert_eq!(asked.last().unwrap(), "two", "{asked:?}");
+    assert_eq!(asked.len(), 4, "{asked:?}");
+}
+
 #[tokio::test]
 async fn what_is_held_can_be_cancelled_for_good() {
     let home = Home::new();
@@ -255,10 +351,7 @@ async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
     let (id, mut raw, requests) = waits(&daemon, &["one", "two"]).await;
     daemon.signal(Signal::TERM);
     for request in requests {
-        let answer = match raw.passed.iter().position(|line| line["id"] == request) {
-            Some(index) => raw.passed.remove(index).unwrap(),
-            None => raw.answer(request).await,
-        };
+        let answer = answer_to(&mut raw, request).await;
         assert_eq!(answer["error"]["data"]["kind"], "shuttingDown", "{answer}");
     }
     assert!(daemon.ended().await.success());

@@ -105,7 +105,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
             return Err(unusable_folder(not_found(problem, id.as_str()), cwd.as_deref()));
         }
     };
-    select::use_here(&daemon, answer.conversation.id).await;
+    select::started(&daemon, &answer.conversation).await;
     context.output.line(&answer.conversation.id.to_string())?;
     for missing in &answer.missing {
         let (id, why) = (&missing.upstream_id, one_line(&missing.detail));

@@ -233,7 +233,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
         let hint = "create a bundle on the machine that has the conversation: sessionctl export .";
         problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;
-    select::use_here(&daemon, answer.conversation.id).await;
+    select::started(&daemon, &answer.conversation).await;
     context.output.line(&answer.conversation.id.to_string())?;
     warn_missing(context, &answer.missing)?;
     for session in &answer.unchanged {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
-use bridge_protocol::link::{LineageReason, Link};
+use bridge_protocol::link::{LineageEntry, LineageReason, Link, Relation};
 use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::transcript::Transcript;
-use bridge_protocol::{ConversationId, ErrorKind, UpstreamId};
+use bridge_protocol::{AgentName, ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
@@ -106,9 +106,11 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
-    let left = match links.is_empty() && !context.output.json {
-        true => left_by_reset(context, &daemon, conversation.id).await,
-        false => None,
+    let entries = match options.transcripts || context.output.json {
+        true => Vec::new(),
+        false => look::entries(context, &daemon, conversation.id)
+            .await
+            .unwrap_or_default(),
     };
     let name = words::named(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
@@ -125,18 +127,31 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     };
     let answer = context.ask(&daemon, delete).await;
     let answer = answer.map_err(|problem| not_ended(problem, &conversation))?;
+    let mut others = Vec::new();
     let done = match options.transcripts {
         true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
         true => format!("Deleted {name}."),
         false => {
-            let way_back = match &left {
-                Some(left) => adopting(left),
+            let newest = match links.is_empty() {
+                true => left_by_reset(&entries),
+                false => adoptable(&daemon, &links).await,
+            };
+            others = others_kept(&daemon, &entries, newest.as_ref()).await;
+            let way_back = match &newest {
+                Some(newest) => adopting(newest),
                 None => way_back(&daemon, &conversation, &links).await,
             };
             format!("Deleted {name}{}", context.output.addressed(&way_back))
         }
     };
     context.output.note(&done)?;
+    for other in &others {
+        let adopt = format!("sessionctl adopt {}", shell_word(other.as_str()));
+        let adopt = context.output.addressed(&adopt);
+        context
+            .output
+            .note(&format!("An earlier session is kept too: {adopt}"))?;
+    }
     let mut failed = 0;
     for left in &answer.remaining {
         failed += u64::from(left.reason == RemainingReason::Failed);
@@ -156,11 +171,8 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
 
 /// How to continue from what was said in a deleted conversation with these links, as the end of a sentence.
 pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversation, links: &[Link]) -> String {
-    for link in links.iter().rev() {
-        // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
-        if link.written || link.carried_turns > 0 && has_transcript(daemon, link).await {
-            return adopting(&link.upstream_id);
-        }
+    if let Some(newest) = adoptable(daemon, links).await {
+        return adopting(&newest);
     }
     let Some(parent) = &conversation.parent else {
         return ".".to_owned();
@@ -177,6 +189,19 @@ pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversatio
     )
 }
 
+/// The newest of these sessions that has a transcript.
+async fn adoptable(daemon: &Daemon, links: &[Link]) -> Option<UpstreamId> {
+    for link in links.iter().rev() {
+        // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
+        if link.written
+            || link.carried_turns > 0 && has_transcript(daemon, &link.agent, &link.upstream_id).await
+        {
+            return Some(link.upstream_id.clone());
+        }
+    }
+    None
+}
+
 fn adopting(session: &UpstreamId) -> String {
     format!(
         "; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
@@ -185,24 +210,48 @@ fn adopting(session: &UpstreamId) -> String {
 }
 
 /// The session that the last reset left.
-async fn left_by_reset(context: &mut Context<'_>, daemon: &Daemon, id: ConversationId) -> Option<UpstreamId> {
-    let entries = look::entries(context, daemon, id).await.unwrap_or_default();
+fn left_by_reset(entries: &[LineageEntry]) -> Option<UpstreamId> {
     let mut resets = entries
-        .into_iter()
+        .iter()
         .rev()
         .filter(|entry| entry.reason == LineageReason::Reset);
-    resets.next().map(|entry| entry.upstream_id)
+    resets.next().map(|entry| entry.upstream_id.clone())
+}
+
+/// The sessions with a transcript whose history no later session has: those that a reset, an undone reset or the agent's `/clear`
+/// left.
+async fn others_kept(
+    daemon: &Daemon,
+    entries: &[LineageEntry],
+    newest: Option<&UpstreamId>,
+) -> Vec<UpstreamId> {
+    let is_carried = |id: &UpstreamId| {
+        entries.iter().any(|later| {
+            later.relation == Relation::Carries
+                && later.upstream_id != *id
+                && later.from_upstream_id.as_ref() == Some(id)
+        })
+    };
+    let mut others: Vec<UpstreamId> = Vec::new();
+    for entry in entries {
+        let id = &entry.upstream_id;
+        let is_known = id.is_empty() || Some(id) == newest || others.contains(id);
+        if !is_known && !is_carried(id) && has_transcript(daemon, &entry.agent, id).await {
+            others.push(id.clone());
+        }
+    }
+    others
 }
 
 /// Whether the agent has a transcript of a session. False also if the daemon cannot list the transcripts.
-async fn has_transcript(daemon: &Daemon, link: &Link) -> bool {
+async fn has_transcript(daemon: &Daemon, agent: &AgentName, id: &UpstreamId) -> bool {
     let list = method::ListTranscripts {
-        agent: Some(link.agent.clone()),
-        query: Some(link.upstream_id.to_string()),
+        agent: Some(agent.clone()),
+        query: Some(id.to_string()),
         ..Default::default()
     };
     let listed = daemon.call(list).await.map(|page| page.transcripts);
-    let is_it = |transcript: &Transcript| transcript.upstream_id == link.upstream_id;
+    let is_it = |transcript: &Transcript| transcript.upstream_id == *id;
     listed.is_ok_and(|listed| listed.iter().any(is_it))
 }
 

@@ -40,8 +40,8 @@ const FORK_TITLE_COLUMNS: usize = 40;
 /// `ls`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each word must be in the title, the folder or the agent, in any case, or begin the id. What was said is not searched; the picker \
-also finds the last prompt.
+Each word must be in the title, the folder or the agent, in any case, or begin the id; the word . means this folder. What was said \
+is not searched; the picker also finds the last prompt.
 
 Examples:
   sessionctl ls
@@ -57,6 +57,8 @@ pub(in crate::cli) struct List {
 
 /// Lists conversations, newest first, those of this folder before the others.
 pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
+    let mut options = options;
+    options.filter.take_here()?;
     let (most, query) = (options.filter.most(), options.filter.query());
     let wanted = method::ListConversations {
         query,

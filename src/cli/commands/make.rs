@@ -115,7 +115,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
             return Err(not_made(&daemon, problem, &new).await);
         }
     };
-    select::use_here(&daemon, answer.conversation.id).await;
+    select::started(&daemon, &answer.conversation).await;
     context.output.line(&answer.conversation.id.to_string())?;
     if options.agent.is_none() {
         context.warn_of_echo(&daemon, &answer.conversation).await?;
@@ -132,7 +132,7 @@ pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> 
         ..Default::default()
     };
     let conversation = daemon.call(call).await?.conversation;
-    select::use_here(daemon, conversation.id).await;
+    select::started(daemon, &conversation).await;
     Ok(conversation)
 }
 
@@ -250,7 +250,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
             problem.hint_if(ErrorKind::NotResumable, less)
         }
     })?;
-    select::use_here(&daemon, answer.conversation.id).await;
+    select::started(&daemon, &answer.conversation).await;
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = answer.link.map(|link| {
         let branch = words::branch(&link.upstream_id, answer.via);

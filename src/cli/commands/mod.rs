@@ -173,6 +173,16 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// Takes the word `.` as this folder.
+    fn take_here(&mut self) -> Outcome {
+        let before = self.words.len();
+        self.words.retain(|word| word != select::HERE);
+        if self.words.len() < before && self.cwd.is_none() {
+            self.cwd = Some(this_folder()?);
+        }
+        Ok(())
+    }
+
     fn query(&self) -> Option<String> {
         (!self.words.is_empty()).then(|| self.words.join(" "))
     }
@@ -280,7 +290,9 @@ pub(super) fn this_folder() -> Outcome<String> {
     let folder = std::env::current_dir().and_then(sendable);
     folder.map_err(|error| {
         let what = format!("the current folder cannot be used: {error}");
-        Problem::new(Exit::Failed, what)
+        Problem::new(Exit::Failed, what).hint(
+            "change to another folder and name the conversation by its id; list all: sessionctl ls --all",
+        )
     })
 }
 

@@ -14,7 +14,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, HERE};
+use crate::cli::select::HERE;
 use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::cli::words;
 use crate::paths::shell_word;
@@ -177,7 +177,9 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
     };
     let answer = context.ask(&daemon, call).await.map_err(|problem| {
         let hint = "list the moves that can be undone: sessionctl mv --list";
-        let problem = problem.hint_if(ErrorKind::NotFound, hint);
+        let problem = problem
+            .hint_if(ErrorKind::NotFound, hint)
+            .hint_if(ErrorKind::Conflict, hint);
         let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
         problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;
@@ -233,10 +235,16 @@ async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversati
     if this_folder().ok().as_ref() != Some(&moved.cwd) {
         return Ok(());
     }
-    let means = match select::look_up(daemon, HERE).await {
-        Ok(other) => words::name(&other),
-        Err(_) => "no conversation".to_owned(),
+    // Asked for by `.`, it would be the one that was last used here, also after the move is undone.
+    let newest = method::ListConversations {
+        cwd: Some(moved.cwd.clone()),
+        limit: Some(1),
+        ..Default::default()
     };
+    let newest = daemon.call(newest).await?.conversations;
+    let means = newest
+        .first()
+        .map_or_else(|| "no conversation".to_owned(), words::name);
     context
         .output
         .note(&format!("In this folder, . now means {means}"))

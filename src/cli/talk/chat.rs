@@ -191,11 +191,22 @@ impl Room {
             if text.trim().is_empty() {
                 continue;
             }
-            let done = match command_in(&text) {
-                None => self.prompt(context, &text).await,
-                Some((name, rest)) => self.command(context, name, rest, &text).await,
-            };
+            let done = self.line(context, &text).await;
             report(context.output, done)?;
+        }
+    }
+
+    /// Carries a line out, at the daemon that runs now.
+    async fn line(&mut self, context: &mut Context<'_>, text: &str) -> Done {
+        let command = command_in(text);
+        let is_local = matches!(command, Some(("help" | "exit" | "quit", _)));
+        if !is_local && !self.daemon.is_connected() {
+            self.daemon = Rc::new(until_ctrl_c(context.connect()).await?);
+            self.after = None;
+        }
+        match command {
+            None => self.prompt(context, text).await,
+            Some((name, rest)) => self.command(context, name, rest, text).await,
         }
     }
 
@@ -211,9 +222,14 @@ impl Room {
             .output
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
         context.output.aside(&cut(&place, columns, look))?;
-        // What cannot be read can be talked about all the same.
-        let last = until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1)).await;
-        if let Some(last) = last.unwrap_or_default().first() {
+        // A turn that runs is shown when it is followed. What cannot be read can be talked about all the same.
+        let last = match is_running(conversation.state) {
+            true => Vec::new(),
+            false => until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1))
+                .await
+                .unwrap_or_default(),
+        };
+        if let Some(last) = last.first() {
             let mark = look.sign("›", ">");
             let prompt = one_line(&files::spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));

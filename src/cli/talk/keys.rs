@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyModifiers};
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyModifiers};
 use crossterm::execute;
-use rustix::termios::{LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
@@ -61,8 +61,8 @@ impl Person {
         }
     }
 
-    /// Listens for the answer to a question that is about to be shown. Keys that were typed until now were not meant for it and
-    /// are dropped.
+    /// Listens for the answer to a question that is about to be shown. Keys that were typed until now were not meant for
+    /// it and are kept for the next line.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         if self.before.is_none() {
             let before = tcgetattr(&self.terminal)?;
@@ -73,10 +73,7 @@ impl Person {
             // What is pasted is no row of keys.
             execute!(io::stderr(), EnableBracketedPaste)?;
         }
-        tcflush(&self.terminal, QueueSelector::IFlush)?;
-        while event::poll(Duration::ZERO)? {
-            event::read()?;
-        }
+        keyboard::keep()?;
         self.word.clear();
         Ok(())
     }

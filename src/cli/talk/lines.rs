@@ -9,10 +9,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use crossterm::cursor::{MoveToColumn, MoveUp};
-use crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use crossterm::event::{Event, KeyCode, KeyModifiers};
 use crossterm::terminal::{Clear, ClearType};
 use crossterm::{execute, queue};
 use reedline::{
@@ -28,7 +27,7 @@ use crate::cli::exit::Exit;
 use crate::cli::keyboard;
 use crate::cli::output::{Look, Output, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::signals::Interrupts;
+use crate::cli::signals::{Interrupts, Unseen};
 use crate::paths::ownership::NO_LINK;
 
 /// Lines that are kept in the history file.
@@ -53,6 +52,8 @@ pub(super) struct Lines {
     /// Whether there is text on the line that is edited.
     is_typed: Arc<AtomicBool>,
     mark: Mark,
+    /// What is typed while no line is read is the next line; nothing where the terminal gives whole lines.
+    unseen: Option<Unseen>,
 }
 
 /// The texts so far at which Enter began a new line, because a backslash ends them.
@@ -84,8 +85,10 @@ impl Lines {
             unfinished: String::new(),
             is_typed: Arc::default(),
             mark: Mark(look.sign("› ", "> ")),
+            unseen: None,
         };
         lines.editor = Some(lines.editor(context.output)?);
+        lines.unseen = Some(Unseen::now().map_err(|error| unreadable(&error))?);
         Ok(lines)
     }
 
@@ -121,6 +124,13 @@ impl Lines {
         has_news: impl Future<Output = ()>,
     ) -> Outcome<Typed> {
         let is_edited = self.reports;
+        let (kept, is_line) = line_of(|| Ok(keyboard::next_kept())).map_err(|error| unreadable(&error))?;
+        self.unfinished.push_str(&kept);
+        if is_line {
+            let text = std::mem::take(&mut self.unfinished);
+            output.note(&format!("{}{}", self.mark.0, one_line(&text)))?;
+            return Ok(Typed::Text(text));
+        }
         if let Some(mut editor) = self.editor.take_if(|_| is_edited) {
             let (mark, continued) = (self.mark, Arc::clone(&self.continued));
             let unfinished = std::mem::take(&mut self.unfinished);
@@ -167,10 +177,14 @@ impl Lines {
             }
         }
         // A terminal without a line editor keeps what is typed itself.
+        self.unseen = None;
         let typed = plain(self.mark, is_edited).await;
         let (typed, has_reported) = typed.map_err(|error| unreadable(&error))?;
         // One that was only slow can be asked again.
         self.reports = has_reported;
+        if has_reported {
+            self.unseen = Unseen::now().ok();
+        }
         Ok(typed)
     }
 }
@@ -247,7 +261,7 @@ async fn plain(mark: Mark, mut is_ahead: bool) -> io::Result<(Typed, bool)> {
         io::stderr().write_all(shown.as_bytes())?;
         shown = NEXT_LINE;
         if is_ahead {
-            let (more, is_line) = typed_ahead()?;
+            let (more, is_line) = line_of(keyboard::typed_ahead)?;
             text.push_str(&more);
             is_ahead = is_line;
             let end = if is_line { "\n" } else { "" };
@@ -290,11 +304,11 @@ async fn plain(mark: Mark, mut is_ahead: bool) -> io::Result<(Typed, bool)> {
     }
 }
 
-/// What was typed while the line editor waited for the terminal, and whether Enter ended it. What was typed after that is left.
-fn typed_ahead() -> io::Result<(String, bool)> {
+/// The text of the next line among events, and whether Enter ended it. What was typed after that is left.
+fn line_of(mut next: impl FnMut() -> io::Result<Option<Event>>) -> io::Result<(String, bool)> {
     let mut text = String::new();
-    while event::poll(Duration::ZERO)? {
-        let key = match event::read()? {
+    while let Some(event) = next()? {
+        let key = match event {
             Event::Key(key) if key.is_press() => key,
             Event::Paste(pasted) => {
                 text.push_str(&pasted);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use crate::cli::advice::{Advice, Call};
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line, revealed};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -319,7 +319,7 @@ impl Question {
             details.extend(
                 command
                     .lines()
-                    .map(|line| format!("    {}", look.paint(STRONG, &look.safe(line)))),
+                    .map(|line| format!("    {}", look.paint(STRONG, &revealed(line)))),
             );
         }
         let before = |path: &str| old_text(&Path::new(folder).join(path));
@@ -347,14 +347,14 @@ impl Question {
             details.extend(diff(edit.old(), &edit.new, look));
         }
         if command.is_none() && edits.is_empty() {
-            details.extend(input_lines(call.raw_input.as_ref(), &subject, look));
+            details.extend(input_lines(call.raw_input.as_ref(), &subject));
         }
         // Last: the agent's words must not hide what it would do.
         let described = call.input_text("description");
         let mut reasons: Vec<&str> = described.into_iter().chain(call.texts()).collect();
         reasons.dedup();
         for line in reasons.iter().flat_map(|reason| reason.lines()) {
-            details.push(format!("  {}", look.paint(DIM, &look.safe(line))));
+            details.push(format!("  {}", look.paint(DIM, &revealed(line))));
         }
         Self {
             subject,
@@ -537,7 +537,7 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
                 ChangeTag::Insert => ("+", GOOD),
                 ChangeTag::Equal => (" ", DIM),
             };
-            let text = look.safe(change.value().trim_end_matches(['\n', '\r']));
+            let text = revealed(change.value().trim_end_matches(['\n', '\r']));
             lines.push(format!("  {}", look.paint(style, &format!("{sign} {text}"))));
         }
     }
@@ -545,7 +545,7 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
 }
 
 /// The arguments of a tool that is not known here, unless the subject says them already.
-fn input_lines(input: Option<&Value>, subject: &str, look: Look) -> Vec<String> {
+fn input_lines(input: Option<&Value>, subject: &str) -> Vec<String> {
     let Some(input) = input.filter(|input| !input.is_null()) else {
         return Vec::new();
     };
@@ -555,7 +555,7 @@ fn input_lines(input: Option<&Value>, subject: &str, look: Look) -> Vec<String> 
     }
     let text = serde_json::to_string_pretty(input).unwrap_or_default();
     text.lines()
-        .map(|line| format!("    {}", look.safe(line)))
+        .map(|line| format!("    {}", revealed(line)))
         .collect()
 }
 

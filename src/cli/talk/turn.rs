@@ -104,6 +104,8 @@ pub(super) struct Talk<'a> {
     answered: Option<InterruptId>,
     /// Whether the last question of a turn that is over was refused: then nothing continues it.
     was_refused: bool,
+    /// Whether the conversation went on before this could continue the interrupted turn.
+    was_passed: bool,
     said_resumed: bool,
     /// Whether the user left before the end.
     pub(super) has_left: bool,
@@ -234,6 +236,7 @@ impl<'a> Talk<'a> {
             reported: BTreeSet::new(),
             answered: None,
             was_refused: false,
+            was_passed: false,
             said_resumed: false,
             has_left: false,
             edited: None,
@@ -290,9 +293,15 @@ impl<'a> Talk<'a> {
                     if !self.reconnect(&start, problem).await? {
                         return Ok(None);
                     }
+                    if start.queued_prompt().is_some() && own.id.is_none() && !self.screen.output.json {
+                        self.continue_first().await?;
+                    }
                 }
-                // It was continued by another client, or ended otherwise meanwhile.
-                Err(problem) if problem.exit == Exit::Busy && cut.is_some() => return Ok(cut),
+                // Another client's prompt was sent meanwhile.
+                Err(problem) if problem.exit == Exit::Busy && cut.is_some() => {
+                    self.was_passed = true;
+                    return Ok(cut);
+                }
                 // A client that only watches may leave at any time.
                 Err(problem) if start.watches() && self.has_left && problem.exit == Exit::Failed => {
                     return Ok(None);
@@ -371,6 +380,16 @@ impl<'a> Talk<'a> {
         self.daemon = Rc::new(daemon);
         self.screen.aside("the daemon answers again")?;
         Ok(true)
+    }
+
+    /// Has the turn continued that the daemon's end interrupted, and the prompts that were queued behind it, of which this is one.
+    async fn continue_first(&mut self) -> Outcome {
+        let daemon = self.daemon();
+        match self.waited(daemon.call(continue_now(self.id))).await {
+            Err(left) if self.has_left => Err(left),
+            // What is refused is continued already, or asks a question.
+            _ => Ok(()),
+        }
     }
 
     /// Follows over one connection.
@@ -553,16 +572,15 @@ impl<'a> Talk<'a> {
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
         let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
-        Some(match self.was_refused {
-            true => Problem::new(
-                problem.exit,
-                "the turn was interrupted, and its question was refused",
-            )
-            .hint(format!(
+        let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
+        Some(match (self.was_refused, self.was_passed) {
+            (true, _) => interrupted("and its question was refused").hint(format!(
                 "send the next prompt: {}",
                 advice.command(Call::Send("Continue"))
             )),
-            false => problem,
+            (false, true) => interrupted("and the conversation went on meanwhile")
+                .hint(format!("see what was said: {}", advice.command(Call::History))),
+            (false, false) => problem,
         })
     }
 }

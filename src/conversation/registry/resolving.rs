@@ -10,6 +10,9 @@ use crate::conversation::error::{Candidate, ConversationError};
 /// How many candidates an ambiguous name is reported with.
 pub(super) const CANDIDATES_LIMIT: usize = 16;
 
+/// How many conversations whose titles contain a text are looked through for the one that has it as its title.
+const TITLES_LIMIT: usize = 1_000;
+
 impl Registry {
     /// Finds a conversation by what a user typed in the folder `cwd`. One of that folder is what `.` means there from now on.
     ///
@@ -59,7 +62,7 @@ impl Registry {
         })
     }
 
-    /// The only conversation whose title contains a text.
+    /// The conversation with this title, else the only one whose title contains it.
     async fn titled(&self, part: &str) -> Result<ConversationId, ConversationError> {
         let filter = Filter {
             title: Some(part.to_owned()),
@@ -68,8 +71,14 @@ impl Registry {
         let found = match part {
             // Every title contains it.
             "" => Vec::new(),
-            _ => self.find(&filter, None, CANDIDATES_LIMIT).await?,
+            _ => self.find(&filter, None, TITLES_LIMIT).await?,
         };
+        let mut exact = found
+            .iter()
+            .filter(|(_, id)| self.shown(*id).is_ok_and(|found| found.title.trim() == part));
+        if let (Some((_, only)), None) = (exact.next(), exact.next()) {
+            return Ok(*only);
+        }
         match found.as_slice() {
             // If the folders cannot be read, the error lists no transcripts.
             [] => Err(ConversationError::NoConversation {
@@ -77,7 +86,10 @@ impl Registry {
                 transcripts: self.transcripts_with_prefix(part).await.unwrap_or_default(),
             }),
             [(_, only)] => Ok(*only),
-            several => Err(self.ambiguous(part, several.iter().map(|(_, id)| *id))),
+            several => {
+                let several = several.iter().take(CANDIDATES_LIMIT);
+                Err(self.ambiguous(part, several.map(|(_, id)| *id)))
+            }
         }
     }
 

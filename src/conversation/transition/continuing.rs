@@ -73,7 +73,22 @@ impl<R> Model<R> {
         at: Option<ContinueAt>,
         text: Option<PromptContent>,
     ) -> Result<PendingContinuation, ConversationError> {
-        if self.turn.is_some() || !self.queue.is_empty() {
+        let is_asked = at == Some(ContinueAt::Now) && text.is_none();
+        let runs = self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn.asked.continues && turn.phase != TurnPhase::Ending && !turn.cancelled);
+        if is_asked
+            && runs
+            && let Some(continuation) = &self.record.continuation
+        {
+            // Several clients that follow the interrupted turn ask for the same.
+            return Ok(PendingContinuation {
+                line: continuation.line || self.has_held(),
+                ..continuation.clone()
+            });
+        }
+        if self.turn.is_some() || !(self.queue.is_empty() || self.waits_for_cut()) {
             return Err(ConversationError::Busy(
                 "a turn is running; wait for its end, or send the prompt with onLimit: wait".to_owned(),
             ));
@@ -280,7 +295,7 @@ impl<R> Model<R> {
     fn give_up(&mut self, why: &str) {
         self.end_continuation();
         self.record.resting = Resting::Failed;
-        self.record.failure = Some(format!("the scheduled continuation failed: {why}"));
+        self.record.failure = Some(format!("the turn could not be continued: {why}"));
         self.note_change();
     }
 

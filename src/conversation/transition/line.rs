@@ -16,16 +16,24 @@ use crate::store::{PendingContinuation, RequestRecord, Resting};
 
 impl<R> Model<R> {
     /// Begins a turn, or has its prompt wait in line.
-    pub(super) fn prompt(&mut self, mut asked: Waiting<R>, on_busy: OnBusy) {
-        let held = self.held_as(asked.caller.request.as_ref());
-        if self.turn.is_none() && self.queue.is_empty() {
-            // It is the one that is held: that stands there until this one's turn is on disk.
-            asked.place = held;
+    pub(super) fn prompt(&mut self, asked: Waiting<R>, on_busy: OnBusy) {
+        let is_free = self.turn.is_none() && self.queue.is_empty();
+        if (is_free || on_busy == OnBusy::Queue)
+            && let Some(place) = self.held_as(asked.caller.request.as_ref())
+        {
+            self.release(place, asked);
+            return;
+        }
+        if is_free {
             self.start_turn(asked);
             return;
         }
-        let others = self.count_in_line() - usize::from(held.is_some());
+        let others = self.count_in_line();
         let refusal = match on_busy {
+            OnBusy::Fail if self.turn.is_none() => {
+                "a turn was interrupted, and prompts are queued behind it; continue or cancel it, or queue the prompt"
+                    .to_owned()
+            }
             OnBusy::Fail => "a turn is running; wait for its end, cancel it, or queue the prompt".to_owned(),
             OnBusy::Queue if others >= self.rules.prompt_queue => match self.held().count() {
                 0 => format!("{others} prompts are queued already; wait until some of them have run"),
@@ -36,7 +44,7 @@ impl<R> Model<R> {
                 ),
             },
             OnBusy::Queue => {
-                self.join_line(asked, held);
+                self.join_line(asked);
                 return;
             }
         };
@@ -52,11 +60,51 @@ impl<R> Model<R> {
         found.map(|(place, _)| place)
     }
 
-    /// Puts a prompt at the end of the line, and out of the place at which it is held.
-    fn join_line(&mut self, mut asked: Waiting<R>, held: Option<u64>) {
-        if let Some(held) = held {
-            self.record.waiting.remove(&held);
+    /// Releases the prompt that is held in this place, whose client sent its request again, and all that are held before it.
+    fn release(&mut self, place: u64, asked: Waiting<R>) {
+        let is_let_out = self.is_cut_first();
+        let held = self.held().filter(|(at, _)| *at <= place);
+        let held = held.map(|(at, prompt)| Waiting {
+            is_let_out,
+            ..Waiting::held(at, prompt)
+        });
+        let mut released: Vec<_> = held.collect();
+        if let Some(own) = released.pop() {
+            released.push(Waiting {
+                turn_id: own.turn_id,
+                place: own.place,
+                is_let_out,
+                ..asked
+            });
         }
+        self.queue_in_order(released);
+    }
+
+    /// Whether the interrupted turn is to be settled before what is held behind it: it asks a question, or is about to be
+    /// continued.
+    fn is_cut_first(&self) -> bool {
+        let continuation = self.record.continuation.as_ref();
+        let is_due = continuation.is_some_and(|continuation| continuation.at <= self.now);
+        let asks = !self.record.interrupts.is_empty();
+        self.record
+            .cut
+            .as_ref()
+            .is_some_and(|cut| is_due || cut.asks && asks)
+    }
+
+    /// Whether the queue waits for the interrupted turn.
+    pub(super) fn waits_for_cut(&self) -> bool {
+        self.is_cut_first() && self.queue.front().is_some_and(|first| first.is_let_out)
+    }
+
+    /// Adds released prompts to the queue, in the order in which they were queued.
+    fn queue_in_order(&mut self, released: Vec<Waiting<R>>) {
+        self.queue.extend(released);
+        self.queue.make_contiguous().sort_by_key(|waiting| waiting.place);
+    }
+
+    /// Puts a prompt at the end of the line.
+    fn join_line(&mut self, mut asked: Waiting<R>) {
         let last = self.record.waiting.last_key_value().map(|(place, _)| *place);
         // That of the running turn is free, and it may come back to it.
         let running = self.turn.as_ref().and_then(|turn| turn.asked.place);
@@ -90,6 +138,9 @@ impl<R> Model<R> {
 
     /// Begins the next waiting prompt.
     pub(super) fn take_from_queue(&mut self) {
+        if self.waits_for_cut() {
+            return;
+        }
         let Some(asked) = self.queue.pop_front() else {
             return;
         };
@@ -347,12 +398,11 @@ impl<R> Model<R> {
         told
     }
 
-    /// Has the prompts that are held go out, before those that wait already: they were asked for earlier.
+    /// Releases all held prompts.
     fn let_line_go(&mut self) {
         let held = self.held().map(|(place, prompt)| Waiting::held(place, prompt));
-        for asked in held.collect::<Vec<_>>().into_iter().rev() {
-            self.queue.push_front(asked);
-        }
+        let held = held.collect();
+        self.queue_in_order(held);
     }
 
     /// Holds again the prompts without a caller: a turn has failed, and the next one might fail in the same way.

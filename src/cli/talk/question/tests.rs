@@ -58,6 +58,18 @@ fn an_option_is_one_word_in_the_command_that_answers() {
     );
 }
 
+/// Nobody approves an escape sequence or a change of the direction of writing unseen.
+#[test]
+fn the_control_characters_of_a_change_are_shown_by_their_names() {
+    let new = "\u{1b}[31mred\u{202e}txt\u{9b}2J\u{7f}\tend\r\n";
+    let diff = json!({"type": "diff", "path": "a.rs", "oldText": "", "newText": new});
+    let shown = asked(json!({"title": "Edit a.rs", "content": [diff]}));
+    assert_eq!(shown.last().unwrap(), "  + ^[[31mred<202E>txt<009B>2J^?\tend");
+    let input = json!({"command": "printf '\u{1b}]0;x\u{7}'"});
+    let shown = asked(json!({"title": "Run", "rawInput": input}));
+    assert!(shown.contains(&"    printf '^[]0;x^G'".to_owned()), "{shown:?}");
+}
+
 #[test]
 fn a_change_is_shown_as_a_diff() {
     let expected = [

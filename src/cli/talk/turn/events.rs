@@ -3,6 +3,8 @@
 //! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the loop
 //! in `turn` does.
 
+use std::path::Path;
+
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
@@ -21,6 +23,7 @@ use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::talk::files;
 use crate::cli::words::{self, Clock};
+use crate::paths::shell_word;
 
 /// How many messages of the last turn are shown, from its end.
 const SHOWN_MESSAGES: u32 = 200;
@@ -130,7 +133,12 @@ impl Talk<'_> {
                     .as_deref()
                     .unwrap_or("the continuation failed");
                 let again = self.advice().command(Call::Continue(""));
-                Err(Problem::new(Exit::Failed, one_line(why)).hint(format!("once that is fixed: {again}")))
+                let is_missing = !self.screen.output.in_chat && !Path::new(&conversation.cwd).exists();
+                let hint = match is_missing {
+                    true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
+                    false => format!("once that is fixed: {again}"),
+                };
+                Err(Problem::new(Exit::Failed, one_line(why)).hint(hint))
             }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
                 self.questions_of_others([interrupt])
@@ -191,7 +199,10 @@ impl Talk<'_> {
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
         let is_of_others = matches!(start, Start::Running | Start::Since(_));
-        let follows_running = watches || (is_of_others && own.id.is_none());
+        // Another client asked for the same first.
+        let is_continued = matches!(start, Start::Continue(_))
+            && running.is_some_and(|running| words::own_prompt(&running.prompt.to_text()).is_some());
+        let follows_running = watches || ((is_of_others || is_continued) && own.id.is_none());
         let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
         match &own.id {
             _ if watches => own.id = running_id.cloned(),
@@ -223,7 +234,7 @@ impl Talk<'_> {
         }
         match running {
             _ if json => {}
-            Some(running) if is_own && start.method().is_none() => {
+            Some(running) if is_own && (start.method().is_none() || is_continued) => {
                 self.prompt(&running.prompt.to_text())?;
                 self.screen.spin();
                 for update in &running.updates {

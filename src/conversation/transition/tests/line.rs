@@ -3,7 +3,7 @@
 use bridge_protocol::conversation::{ContinueAt, ConversationState, OnBusy};
 use bridge_protocol::link::Fidelity;
 
-use super::continuing::{anchor, limit};
+use super::continuing::{anchor, due_at, limit};
 use super::outside::agent_error;
 use super::world::World;
 use crate::conversation::answer::Answer;
@@ -156,11 +156,69 @@ fn the_same_call_while_another_turn_runs_waits_in_line_or_is_busy() {
     world.expect(&[&format!("answer {busy} error busy")]);
     assert_eq!(line(&world), ["t3+", "t4+"]);
     let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
-    assert_eq!(line(&world), ["t4+".to_owned(), format!("t{again}")]);
+    assert_eq!(line(&world), ["t4+", "t3"]);
     world.ends("end_turn");
     world.ends("end_turn");
     assert_eq!(sent(&mut world), ["third"]);
     assert!(world.answers[&again].is_ok());
+}
+
+/// Its own caller comes back, and that of the one before it does not.
+#[test]
+fn the_same_call_takes_those_before_it_along() {
+    for other_runs in [false, true] {
+        let mut world = running();
+        world.queue("third");
+        world.prompt_with("fourth", OnBusy::Queue, Fidelity::Text, Some("k"));
+        world.queue("fifth");
+        world.is_killed();
+        world.forget_log();
+        if other_runs {
+            world.prompt("made up for it");
+            world.reopens();
+        }
+        let again = world.prompt_with("fourth", OnBusy::Queue, Fidelity::Text, Some("k"));
+        if !other_runs {
+            world.reopens();
+        }
+        for _ in 0..3 {
+            world.ends("end_turn");
+        }
+        let mut sent = sent(&mut world);
+        if other_runs {
+            assert_eq!(sent.remove(0), "made up for it");
+        }
+        assert_eq!(sent, ["third", "fourth"], "{other_runs}");
+        assert!(world.answers[&again].is_ok());
+        assert_eq!(line(&world), ["t5+"]);
+    }
+}
+
+/// It was asked for first, and its turn is not begun yet.
+#[test]
+fn the_same_call_goes_behind_the_interrupted_turn_that_is_to_be_continued() {
+    let mut world = waiting();
+    world.is_killed();
+    world.forget_log();
+    world.continue_at(ContinueAt::Now, None);
+    let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    let once_more = world.continue_at(ContinueAt::Now, None);
+    assert!(
+        world.answers[&once_more].is_ok(),
+        "{:?}",
+        world.answers[&once_more]
+    );
+    world.falls_due();
+    world.ascertains(Arrival::Absent);
+    let while_it_runs = world.continue_at(ContinueAt::Now, None);
+    assert!(world.answers[&while_it_runs].is_ok());
+    world.reopens();
+    for _ in 0..3 {
+        world.ends("end_turn");
+    }
+    assert_eq!(sent(&mut world), ["second", "third", "fourth"]);
+    assert!(world.answers[&again].is_ok());
+    assert_eq!(due_at(&world), None);
 }
 
 #[test]
