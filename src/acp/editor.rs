@@ -269,14 +269,6 @@ impl Editor {
 
     fn take_notification(&mut self, method: &str, params: &str) {
         match method {
-            "session/cancel" => {
-                let Ok(OfSession { session_id }) = message::read(params) else {
-                    return;
-                };
-                if let Some(session) = self.connection.known_session(&session_id) {
-                    self.cancel(session, None);
-                }
-            }
             "$/cancel_request" => {
                 #[derive(Deserialize)]
                 #[serde(rename_all = "camelCase")]
@@ -305,15 +297,18 @@ impl Editor {
                     *lock(&self.connection.chosen) = chosen;
                 }
             }
-            // What the protocol does not name passes to the agent of the session. Nothing else is known.
             _ => {
                 let Ok(OfSession { session_id }) = message::read(params) else {
                     return;
                 };
-                let session = self.connection.known_session(&session_id);
-                if let (Some(session), Ok(params)) = (session, message::read(params)) {
-                    self.connection
-                        .pass_notification(&session, method.to_owned(), params);
+                let connection = &self.connection;
+                if method == "session/cancel" && connection.parent_of(&session_id).is_none() {
+                    if let Some(session) = connection.known_session(&session_id) {
+                        self.cancel(session, None);
+                    }
+                } else if let Ok(params) = message::read(params) {
+                    // What the protocol does not name passes to the agent of the session, and what is about a subagent.
+                    connection.pass_notification(&session_id, method.to_owned(), params);
                 }
             }
         }
@@ -411,8 +406,21 @@ impl Connection {
     }
 
     /// The session with this id, if the editor has it open or a request about it runs.
-    fn known_session(&self, name: &str) -> Option<Arc<Session>> {
+    pub(super) fn known_session(&self, name: &str) -> Option<Arc<Session>> {
         lock(&self.sessions).get(name).cloned()
+    }
+
+    /// The session of whose subagent this is the session. An open session of the name comes first.
+    pub(super) fn parent_of(&self, name: &str) -> Option<Arc<Session>> {
+        let sessions = lock(&self.sessions);
+        if sessions
+            .get(name)
+            .is_some_and(|open| open.conversation().is_some())
+        {
+            return None;
+        }
+        let parent = sessions.values().find(|session| session.has_subagent(name));
+        parent.cloned()
     }
 
     /// Forgets a session of which the editor does not know.

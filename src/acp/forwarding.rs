@@ -93,7 +93,7 @@ impl Session {
     /// Passes a request on, in its place among the updates.
     pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
         let (agents_id, method) = (request.id.clone(), request.method.clone());
-        let params = message::with_session(request.params.get(), &self.name);
+        let params = self.params_for_editor(request.params.get());
         let forwarded = Forwarded {
             session: Arc::downgrade(self),
             request,
@@ -141,6 +141,9 @@ impl Session {
 impl Connection {
     /// Passes a request that the protocol does not name on to the agent, if the editor has the session open.
     pub(super) async fn pass(&self, session: &Arc<Session>, method: String, params: &str) -> Reply {
+        let parent = self.parent_of(&session.name);
+        let is_of_subagent = parent.is_some();
+        let session = &parent.unwrap_or_else(|| Arc::clone(session));
         let order = session.order.lock().await;
         let params: RawJson = message::read(params)?;
         let unknown = || Failure::unknown_session(&session.name);
@@ -150,7 +153,7 @@ impl Connection {
         if !self.call(GetConversation::of(id)).await?.conversation.live {
             self.call(Resume::of(id)).await?;
         }
-        let answer = in_order(self.bridge.pass(id, method, params), order).await?;
+        let answer = in_order(self.bridge.pass(id, method, params, is_of_subagent), order).await?;
         let unreadable = || Failure::of(ErrorKind::InternalError, "the agent's error cannot be read");
         match answer {
             Ok(result) => Ok(result.get().to_owned()),
@@ -160,9 +163,12 @@ impl Connection {
 
     /// Passes a notification that the protocol does not name on to the agent, if the session is open. It waits for no request
     /// about the session: any number could wait.
-    pub(super) fn pass_notification(&self, session: &Session, method: String, params: RawJson) {
-        if let Some(id) = session.conversation()
-            && let Err(error) = self.bridge.pass_notification(id, method, params)
+    pub(super) fn pass_notification(&self, name: &str, method: String, params: RawJson) {
+        let parent = self.parent_of(name);
+        let is_of_subagent = parent.is_some();
+        let session = parent.or_else(|| self.known_session(name));
+        if let Some(id) = session.and_then(|session| session.conversation())
+            && let Err(error) = self.bridge.pass_notification(id, method, params, is_of_subagent)
         {
             tracing::debug!(%error, "an editor's notification was not passed on");
         }

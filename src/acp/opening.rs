@@ -496,9 +496,7 @@ impl Connection {
             }
         }
         for event in snapshot.updates.iter().filter(|_| is_whole) {
-            if let Some(update) = event.update() {
-                session.replay_as_it_came(update, event.params()).await;
-            }
+            session.replay_event(event).await;
         }
         Ok(is_shown)
     }

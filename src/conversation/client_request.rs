@@ -89,8 +89,10 @@ impl ClientRequest {
 pub struct ClientMessage {
     /// Its method.
     pub method: String,
-    /// Its parameters. The session's id is replaced.
+    /// Its parameters. The session's id is replaced, unless it is that of a subagent's session.
     pub params: RawJson,
+    /// Whether they name such a session.
+    pub is_of_subagent: bool,
     /// Receives the agent's answer to a request; if it is dropped, the session is not open. None for a notification. If the
     /// receiver is dropped, the request is cancelled.
     pub reply: Option<oneshot::Sender<Result<Box<RawValue>, CallError>>>,
@@ -102,9 +104,11 @@ impl ClientMessage {
         let connection = session.lease.connection().clone();
         let handle = RawJson::from(Value::from(session.attachment.handle.as_str()));
         // Parameters that name a session are an object.
-        let Some(sent) = with_member(self.params.get(), "sessionId", handle) else {
-            return;
+        let sent = match self.is_of_subagent {
+            true => Some(self.params),
+            false => with_member(self.params.get(), "sessionId", handle),
         };
+        let Some(sent) = sent else { return };
         let Some(mut reply) = self.reply else {
             if let Err(error) = connection.notify(&self.method, sent.as_raw()) {
                 tracing::debug!(%error, method = self.method, "a client's notification did not reach the agent");

@@ -42,6 +42,8 @@ pub struct Encoded {
     is_of_turn: bool,
     /// For an update: the parameters that it came with, if there is more in them than a session and the update.
     params: Option<Arc<str>>,
+    /// Whether it is an update in the session of a subagent: it has parameters and no text.
+    is_of_subagent: bool,
     /// For a snapshot: the updates of the running turn that are still held.
     updates: Option<Box<[Encoded]>>,
 }
@@ -56,6 +58,7 @@ impl Encoded {
             update: None,
             is_of_turn: false,
             params: None,
+            is_of_subagent: false,
             updates: None,
         }
     }
@@ -63,6 +66,12 @@ impl Encoded {
     /// How many bytes it takes.
     fn len_bytes(&self) -> usize {
         self.text.len() + self.params.as_ref().map_or(0, |params| params.len())
+    }
+
+    /// The parameters of an update in the session of a subagent, which only clients get that know those sessions.
+    #[must_use]
+    pub fn of_subagent(&self) -> Option<&str> {
+        self.params().filter(|_| self.is_of_subagent)
     }
 
     /// The parameters that the agent's update came with, byte for byte, if there is more in them than a session and the update.
@@ -432,6 +441,18 @@ impl Stream {
             },
             at,
         );
+    }
+
+    /// Emits an update in the session of a subagent, with the parameters that it came with.
+    pub fn emit_update_of_subagent(&mut self, is_of_turn: bool, params: &str, at: &str) {
+        let sequence = self.hub.next();
+        let event = Encoded {
+            is_of_turn,
+            params: Some(params.into()),
+            is_of_subagent: true,
+            ..Encoded::new(sequence, self.conversation, String::new())
+        };
+        self.publish(event, at);
     }
 
     /// Passes a request of the agent to the subscriber whose client is suited best; gives it back if no client is.

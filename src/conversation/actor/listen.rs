@@ -13,6 +13,7 @@ use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
 use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
 use crate::agent::message::{AgentError, CallError, MethodName, RawId, method};
+use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{Input, Part};
 use crate::conversation::events::{Encoded, Subscriber};
@@ -131,7 +132,11 @@ impl Actor {
     fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
         let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
-        let effects = self.model.hear_update(&kind, update, line.text(), at);
+        let subagent = self.params_of_subagent(line);
+        let effects = match subagent {
+            Some(_) => self.model.hear_subagent(&kind, at),
+            None => self.model.hear_update(&kind, update, line.text(), at),
+        };
         if !effects.is_empty() {
             self.carry_out(effects, at);
         }
@@ -139,8 +144,15 @@ impl Actor {
             return false;
         }
         let turn = self.model.turn_of_updates();
-        self.stream
-            .emit_update(turn, update, line.params_beside_update(), told_at);
+        if let Some(params) = subagent {
+            self.stream
+                .emit_update_of_subagent(turn.is_some(), params, told_at);
+            return true;
+        }
+        // With the session of an announcement: the agent names it among its subagents' sessions.
+        let announces = subagent::announced(&kind, update).and(line.params());
+        let params = line.params_beside_update().or(announces);
+        self.stream.emit_update(turn, update, params, told_at);
         if matches!(
             kind.as_ref(),
             "current_mode_update" | "config_option_update" | "session_info_update"
@@ -150,8 +162,16 @@ impl Actor {
         true
     }
 
+    /// The parameters of a line, if it is about the session of a subagent.
+    fn params_of_subagent<'a>(&self, line: &'a Line) -> Option<&'a str> {
+        let session = line.envelope().session_id()?;
+        let own = self.session.as_ref()?.attachment.handle.as_str();
+        line.params().filter(|_| session != own)
+    }
+
     fn hear_notification(&mut self, name: &str, line: &Line, at: Timestamp) {
         match name {
+            RAW_EVENT_METHOD if self.params_of_subagent(line).is_some() => {}
             RAW_EVENT_METHOD => {
                 self.model.hear_event(name, line.text());
                 let params: Option<Value> =
