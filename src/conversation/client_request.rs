@@ -123,6 +123,7 @@ impl ClientMessage {
             }
         };
         let (sender, answer) = oneshot::channel();
+        session.passed.retain(|_, reply| !reply.is_closed());
         session.passed.insert(request, sender);
         tokio::spawn(async move {
             tokio::select! {

@@ -282,3 +282,28 @@ fn unnamed_requests_about_a_session_that_the_editor_has_not_open_are_refused() {
     let heard = scripted::heard(&home, "scripted");
     assert!(!heard.iter().any(|message| message["method"] == "_x/told"));
 }
+
+/// As many as may be in flight at an agent.
+#[test]
+fn cancelled_requests_that_the_agent_never_answers_leave_room_for_others() {
+    const IN_FLIGHT: usize = 4_096;
+    const AT_ONCE: usize = 64;
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    for _ in 0..IN_FLIGHT / AT_ONCE {
+        let params = json!({ "sessionId": session });
+        let mut open: Vec<u64> = (0..AT_ONCE)
+            .map(|_| editor.begin("_silence", params.clone()))
+            .collect();
+        for silent in &open {
+            editor.notify("$/cancel_request", json!({ "requestId": silent }));
+        }
+        editor.until(|message| {
+            open.retain(|silent| message["id"] != *silent || message["error"]["code"] != -32800);
+            open.is_empty()
+        });
+    }
+    assert_eq!(editor.prompt(&session, &scripted::chunk("heard")).said(), "heard");
+}
