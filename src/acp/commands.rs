@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::method::{
-    Cancel, Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo,
-};
+use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
 use jiff::Timestamp;
@@ -317,7 +315,7 @@ impl Connection {
             biased;
             turn = &mut ended => turn.ok(),
             () = session.prompt_cancelled(prompt) => {
-                self.call_off(id).await?;
+                self.call_off(session, id, prompt).await?;
                 match ended.try_recv() {
                     Ok(turn) => Some(turn),
                     Err(_) => return Ok(Continued::Turn(cancelled())),
@@ -337,18 +335,25 @@ impl Connection {
         ))
     }
 
-    /// Calls a continuation off, or cancels its turn if that has begun.
-    async fn call_off(&self, id: ConversationId) -> Result<(), BridgeError> {
+    /// Calls the continuation off that a prompt waits for, or cancels its turn if that has begun.
+    async fn call_off(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        prompt: &TurnId,
+    ) -> Result<(), BridgeError> {
         let call_off = Continue {
             cancel: true,
             ..Continue::of(id)
         };
-        // It is refused if the prompt was sent.
         match self.call(call_off).await {
-            Err(error) if error.kind != ErrorKind::Busy => return Err(error),
-            _ => self.call(Cancel::of(id)).await?,
-        };
-        Ok(())
+            // It is refused if the prompt was sent. Then its turn is known, unless that has ended.
+            Err(error) if error.kind != ErrorKind::Busy => Err(error),
+            _ => {
+                self.cancel_turns(id, session.continued(prompt).into_iter().collect())
+                    .await
+            }
+        }
     }
 
     /// The turns, the newest last.
