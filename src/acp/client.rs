@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::message::{self, Failure};
 use crate::agent::client::ClientProfile;
-use crate::agent::message::{MethodName, method};
+use crate::agent::message::{MethodName, RequestKind};
 use crate::agent::subagent;
 
 /// An editor, as it describes itself. Before `initialize` it can do nothing.
@@ -75,7 +75,7 @@ impl Client {
 
     /// Whether it has the files or terminals that a method of the agent is for. What the protocol does not name may be anyone's.
     pub(super) fn offers(&self, method: &MethodName) -> bool {
-        self.offered.contains(method) || !method::is_of_client(method.as_str())
+        self.offered.contains(method) || RequestKind::of(method.as_str()) == RequestKind::Unnamed
     }
 
     /// The options that it can show: boolean ones only if it advertised them.

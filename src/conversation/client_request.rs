@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::agent::members::with_member;
 use crate::agent::message::{
-    AgentError, CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId, method,
+    AgentError, CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId,
+    RequestKind,
 };
 use crate::agent::wire::Connection;
 
@@ -64,9 +65,9 @@ impl ClientRequest {
     /// No client can answer it.
     pub(super) fn refuse(mut self) {
         let why = format!("no client that has this session open offers {}", self.method);
-        let code = match method::is_of_client(self.method.as_str()) {
-            true => INTERNAL_ERROR,
-            false => METHOD_NOT_FOUND,
+        let code = match RequestKind::of(self.method.as_str()) {
+            RequestKind::OfClient => INTERNAL_ERROR,
+            _ => METHOD_NOT_FOUND,
         };
         self.fail(code, why);
     }

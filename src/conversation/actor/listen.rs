@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
 use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
-use crate::agent::message::{AgentError, CallError, MethodName, RawId, method};
+use crate::agent::message::{AgentError, CallError, MethodName, RawId, RequestKind, method};
 use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{Input, Part};
@@ -23,14 +23,6 @@ use crate::conversation::state::Session;
 use crate::conversation::upstream::upstream_json;
 
 use super::{Actor, OpenQuestion};
-
-/// Whether a request of the agent is for one client, and not a question to the user, which any client may answer.
-fn is_for_client(name: &MethodName) -> bool {
-    !matches!(
-        name.as_str(),
-        method::REQUEST_PERMISSION | method::ELICITATION_CREATE
-    )
-}
 
 impl Actor {
     /// Handles a round of lines. All have one time.
@@ -67,7 +59,12 @@ impl Actor {
                     method: name,
                     line,
                 } => {
-                    if is_for_client(&name) && !self.hear_client_request(at) {
+                    let kind = match RequestKind::of(name.as_str()) {
+                        RequestKind::Permission => Some(InterruptKind::Permission),
+                        RequestKind::Elicitation => Some(InterruptKind::Elicitation),
+                        RequestKind::OfClient | RequestKind::Unnamed => None,
+                    };
+                    if kind.is_none() && !self.hear_client_request(at) {
                         if let Some(session) = &mut self.session {
                             let again = Incoming::Request {
                                 id,
@@ -79,7 +76,7 @@ impl Actor {
                         }
                         return;
                     }
-                    self.hear_request(id, name, &line, at);
+                    self.hear_request(id, name, kind, &line, at);
                 }
                 Incoming::Response {
                     request,
@@ -223,12 +220,15 @@ impl Actor {
         !self.model.is_deaf()
     }
 
-    fn hear_request(&mut self, id: RawId, name: MethodName, line: &Line, at: Timestamp) {
-        let kind = match name.as_str() {
-            method::REQUEST_PERMISSION => Some(InterruptKind::Permission),
-            method::ELICITATION_CREATE => Some(InterruptKind::Elicitation),
-            _ => None,
-        };
+    /// Hears a request: a question to the user of this kind, or one for a client.
+    fn hear_request(
+        &mut self,
+        id: RawId,
+        name: MethodName,
+        kind: Option<InterruptKind>,
+        line: &Line,
+        at: Timestamp,
+    ) {
         let Some(params) = line
             .params()
             .and_then(|params| RawJson::from_text(params.to_owned()).ok())
