@@ -44,7 +44,7 @@ pub struct Encoded {
     params: Option<Arc<str>>,
     /// Whether it is an update in the session of a subagent: it has parameters and no text.
     is_of_subagent: bool,
-    /// For a snapshot: the updates of the running turn that are still held.
+    /// For the snapshot of an editor: the updates of the running turn that are still held.
     updates: Option<Box<[Encoded]>>,
 }
 
@@ -129,8 +129,9 @@ pub trait Subscriber: Send {
     /// Whether it has disconnected.
     fn is_gone(&self) -> bool;
 
-    /// Whether the agent may run for its client.
-    fn has_profile(&self) -> bool {
+    /// Whether its client is an editor: the agent may run for it, and its snapshots have the updates of the running turn beside the
+    /// text.
+    fn is_editor(&self) -> bool {
         false
     }
 
@@ -567,9 +568,9 @@ impl Stream {
         !self.seats.is_empty()
     }
 
-    /// Whether a client is connected for which the agent may run.
-    pub fn has_profiles(&mut self) -> bool {
-        self.has_subscribers() && self.seats.iter().any(|seat| seat.subscriber.has_profile())
+    /// Whether an editor is connected.
+    pub fn has_editors(&mut self) -> bool {
+        self.has_subscribers() && self.seats.iter().any(|seat| seat.subscriber.is_editor())
     }
 
     fn begin(&self, sequence: u64, at: &str, room: usize) -> String {

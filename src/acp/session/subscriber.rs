@@ -56,7 +56,7 @@ impl Subscriber for SessionSubscriber {
         Some(self)
     }
 
-    fn has_profile(&self) -> bool {
+    fn is_editor(&self) -> bool {
         true
     }
 

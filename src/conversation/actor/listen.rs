@@ -327,25 +327,27 @@ impl Actor {
         let snapshot = if held.is_some() {
             None
         } else {
-            self.snapshot(after.is_some())
+            self.snapshot(after.is_some(), subscriber.is_editor())
         };
         self.stream
             .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
     }
 
-    /// Where the conversation stands, for one who attaches.
-    pub(super) fn snapshot(&self, gap: bool) -> Option<Encoded> {
+    /// Where the conversation stands, for one who attaches. An editor gets the updates of the running turn beside it, as they are.
+    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> Option<Encoded> {
         let (updates, truncated) = match &self.model.turn {
             Some(_) => self.stream.turn_updates(),
             None => (Vec::new(), false),
         };
+        let written = updates
+            .iter()
+            .filter(|_| !for_editor)
+            .filter_map(Encoded::to_update);
         let is_open = matches!(self.model.session, Session::Live(_));
         let event = Event::Snapshot {
             conversation: self.model.view(),
             gap,
-            running: self
-                .model
-                .running(updates.iter().filter_map(Encoded::to_update).collect(), truncated),
+            running: self.model.running(written.collect(), truncated),
             session: Some(&self.model.info)
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),
