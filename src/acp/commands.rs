@@ -350,7 +350,7 @@ impl Connection {
             // It is refused if the prompt was sent. Then its turn is known, unless that has ended.
             Err(error) if error.kind != ErrorKind::Busy => Err(error),
             _ => {
-                self.cancel_turns(id, session.continued(prompt).into_iter().collect())
+                self.cancel_turns(id, session.continued(prompt).into_iter().collect(), None)
                     .await
             }
         }

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use bridge_protocol::editor::{AGENT, COMMAND, Chosen};
 use bridge_protocol::method::{Handle, Respond};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
@@ -287,7 +288,7 @@ impl Editor {
                     .collect();
                 for cancel in cancelled {
                     match cancel {
-                        Cancel::Turn(session, turn) => self.cancel(session, Some(turn)),
+                        Cancel::Turn(session, turn) => self.cancel(session, Some(turn), None),
                         Cancel::Request(stop) => stop.cancel(),
                     }
                 }
@@ -304,7 +305,7 @@ impl Editor {
                 let connection = &self.connection;
                 if method == "session/cancel" && connection.parent_of(&session_id).is_none() {
                     if let Some(session) = connection.known_session(&session_id) {
-                        self.cancel(session, None);
+                        self.cancel(session, None, message::other_params(params, &["sessionId"]));
                     }
                 } else if let Ok(params) = message::read(params) {
                     // What the protocol does not name passes to the agent of the session, and what is about a subagent.
@@ -314,9 +315,11 @@ impl Editor {
         }
     }
 
-    fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>) {
+    fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>, params: Option<RawJson>) {
         let connection = Arc::clone(&self.connection);
-        self.begin(0, async move { connection.cancel(&session, only.as_ref()).await });
+        self.begin(0, async move {
+            connection.cancel(&session, only.as_ref(), params).await;
+        });
     }
 }
 
@@ -341,7 +344,7 @@ impl Connection {
                 "initialize" => self.initialize(params).await?.into(),
                 COMMAND => self.command_of(params)?.into(),
                 "authenticate" => self.authenticate(params).await?.into(),
-                "logout" => self.logout().await?.into(),
+                "logout" => self.logout(params).await?.into(),
                 "session/list" => self.list(params).await?.into(),
                 "session/new" => self.new_session(params).await?,
                 "session/load" => self.load(session?, params).await?,

@@ -95,12 +95,13 @@ impl Connection {
     }
 
     /// Signs out, if the agent offers that.
-    pub(super) async fn logout(&self) -> Reply {
+    pub(super) async fn logout(&self, params: &str) -> Reply {
         if !self.introduced().await?.capabilities.logout {
             return Err(not_offered("logout"));
         }
         let (agent, client) = (self.agent_or_default(), self.profile());
-        self.bridge.sign_out(&agent, &client).await?;
+        let other = message::other_params(params, &[]);
+        self.bridge.sign_out(&agent, &client, other).await?;
         Ok("{}".to_owned())
     }
 

@@ -345,7 +345,7 @@ impl Connection {
     pub(super) async fn close(&self, session: &Session) -> Reply {
         let _order = session.order.lock().await;
         if let Some(id) = session.conversation() {
-            self.cancel_turns(id, session.turns()).await?;
+            self.cancel_turns(id, session.turns(), None).await?;
         }
         session.detach();
         Ok("{}".to_owned())
@@ -402,7 +402,7 @@ impl Connection {
                 false => Occasion::Opening,
             };
             if is_changed {
-                self.update(id, settings).await?;
+                self.update(id, settings, None).await?;
             }
             let resumed = self.open_at_agent(session, id, occasion).await?;
             let waits = conversation.live && is_changed && resumed.via == Via::Live;

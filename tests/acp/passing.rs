@@ -307,3 +307,46 @@ fn cancelled_requests_that_the_agent_never_answers_leave_room_for_others() {
     }
     assert_eq!(editor.prompt(&session, &scripted::chunk("heard")).said(), "heard");
 }
+
+#[test]
+fn unnamed_parameters_of_settings_and_cancellations_reach_the_agent() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    let request = |id: u64, method: &str, members: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"sessionId":"{session}",{members},{UNNAMED}}}}}"#
+        )
+    };
+    editor.line(&request(801, "session/set_mode", r#""modeId":"plan""#));
+    editor.finish(801).result();
+    let option = r#""configId":"model","value":"loop-2""#;
+    editor.line(&request(802, "session/set_config_option", option));
+    editor.finish(802).result();
+    let turn = editor.begin_endless(&session);
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","method":"session/cancel","params":{{"sessionId":"{session}",{UNNAMED}}}}}"#
+    ));
+    assert_eq!(editor.finish(turn).result()["stopReason"], "cancelled");
+    // They are those of that request only.
+    let mode = json!({"sessionId": session, "modeId": "default"});
+    editor.call("session/set_mode", mode).result();
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","id":803,"method":"logout","params":{{{UNNAMED}}}}}"#
+    ));
+    editor.finish(803).result();
+
+    let lines = recorder.all_lines();
+    let sent = |method: &str| {
+        let method = format!(r#""method":"{method}""#);
+        let sent = lines.iter().filter(|line| line.contains(&method));
+        sent.map(|line| has_unnamed(line)).collect::<Vec<bool>>()
+    };
+    assert_eq!(sent("session/set_mode"), [true, false], "{lines:#?}");
+    // The option is set again with each change of a setting.
+    assert_eq!(sent("session/set_config_option"), [true, false], "{lines:#?}");
+    for method in ["session/cancel", "logout"] {
+        assert_eq!(sent(method), [true], "{method}: {lines:#?}");
+    }
+}
