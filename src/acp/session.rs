@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use super::forwarding::Forwarding;
 use super::peer::{Asked, Open, Peer};
 use super::{commands, message};
-use crate::agent::message::method;
+use crate::agent::message::{RequestKind, method};
 use crate::agent::subagent;
 use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
@@ -659,6 +659,13 @@ impl Session {
             }
             Event::TurnEnded { turn } => {
                 (state.running, state.is_lossy) = (None, false);
+                // An editor may never answer what it does not know.
+                for request in self.settle_forwarded(|kind| kind == RequestKind::Unnamed) {
+                    let taken = self.send(state, &message::withdrawal(request));
+                    if taken != Taken::Yes {
+                        return taken;
+                    }
+                }
                 state
                     .ended
                     .push_back((turn.turn_id.clone(), Timestamp::now(), None));

@@ -1,6 +1,6 @@
 //! What the protocol does not name passes between editor and agent byte for byte.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::editor::{Editor, command, eventually, run};
 use super::recorder::Recorder;
@@ -349,4 +349,55 @@ fn unnamed_parameters_of_settings_and_cancellations_reach_the_agent() {
     for method in ["session/cancel", "logout"] {
         assert_eq!(sent(method), [true], "{method}: {lines:#?}");
     }
+}
+
+/// An editor may not know such a request, and never answer it.
+#[test]
+fn an_unnamed_request_of_the_agent_is_answered_at_the_end_of_its_turn_at_the_latest() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let ask = |id: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"_x/ask","params":{{"sessionId":$S}}}}"#)
+    };
+    let cancelled_at_agent = |id: &str| {
+        eventually(|| {
+            let heard = scripted::heard(&home, "scripted");
+            let mut answers = heard.iter().filter(|message| message["id"] == id);
+            answers.any(|answer| answer["error"]["code"] == -32800)
+        });
+    };
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let turn = editor.begin_prompt(&session, &ask("ended"));
+    let ended = editor.finish(turn);
+    assert_eq!(ended.result()["stopReason"], "end_turn");
+    let request = ended.before.iter().find(|message| message["method"] == "_x/ask");
+    let withdrawn = |request: &Value, messages: &[Value]| {
+        let mut withdrawals = messages
+            .iter()
+            .filter(|message| message["method"] == "$/cancel_request");
+        withdrawals.any(|message| message["params"]["requestId"] == request["id"])
+    };
+    assert!(withdrawn(request.unwrap(), &ended.before), "{ended:?}");
+    cancelled_at_agent("ended");
+
+    let waiting = |id: &str| format!("{}\nawait \"{id}\"", ask(id));
+    let turn = editor.begin_prompt(&session, &waiting("cancelled"));
+    let request = editor.until_asked("_x/ask");
+    editor.cancel(&session);
+    let ended = editor.finish(turn);
+    assert_eq!(ended.result()["stopReason"], "cancelled");
+    assert!(withdrawn(&request, &ended.before), "{ended:?}");
+    cancelled_at_agent("cancelled");
+
+    editor.begin_prompt(&session, &waiting("closed"));
+    let request = editor.until_asked("_x/ask");
+    let closed = editor.close(&session);
+    assert!(withdrawn(&request, &closed.before), "{closed:?}");
+    cancelled_at_agent("closed");
+
+    editor.begin_prompt(&session, &waiting("left"));
+    editor.until_asked("_x/ask");
+    editor.kill();
+    cancelled_at_agent("left");
 }
