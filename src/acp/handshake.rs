@@ -41,6 +41,14 @@ impl Connection {
             Some(_) => members(answer.get("agentCapabilities")),
             None => message::read(USUAL_CAPABILITIES)?,
         };
+        // Their methods name no session, so they would reach no agent.
+        capabilities.shift_remove("providers");
+        for (name, unreachable) in [("auth", "status"), ("mcpCapabilities", "acp")] {
+            let mut rest: Members = members(capabilities.get(name));
+            if rest.shift_remove(unreachable).is_some() {
+                set(&mut capabilities, name, &rest);
+            }
+        }
         let mut sessions: Members = members(capabilities.get("sessionCapabilities"));
         let mut meta: Members = members(capabilities.get("_meta"));
         let methods = agent.as_ref().map(|agent| self.sign_in_methods(agent));
