@@ -66,6 +66,9 @@ struct State {
     /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored. A later one counts
     /// from its first event on.
     subscription: u64,
+    /// During a load of an open session: the number of the earlier subscription, which takes what the agent asks of the editor until
+    /// the next one begins. Its events are ignored.
+    asked_by: Option<u64>,
     /// Whether the next snapshot is that of a load.
     replays: bool,
     /// The number of the newest subscription.
@@ -201,6 +204,7 @@ impl Session {
         if state.conversation.is_some() {
             // The editor may have forgotten them.
             state.subagents.clear();
+            state.asked_by = state.asked_by.or(Some(state.subscription));
             state.subscription = state.next_subscription();
             self.hold(&mut state);
         }
@@ -433,7 +437,12 @@ impl Session {
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Taken {
         let mut state = self.lock();
-        state.subscription = state.subscription.max(number);
+        if state.asked_by == Some(number) {
+            return Taken::Yes;
+        }
+        if number > state.subscription {
+            (state.subscription, state.asked_by) = (number, None);
+        }
         if state.subscription != number || self.peer.outbox.is_closed() {
             return Taken::Gone;
         }
