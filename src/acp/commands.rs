@@ -58,7 +58,7 @@ const LISTED_TURNS: u32 = 50;
 /// The agent's commands, byte for byte, followed by ours.
 pub(super) fn announced(of_agent: Option<&RawJson>) -> RawJson {
     let mut all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    let taken = names(&all);
+    let taken = names(of_agent);
     all.extend(COMMANDS.map(|(name, description, hint)| {
         let mut command = json!({ "name": name_beside(name, &taken), "description": description });
         if let Some(hint) = hint {
@@ -82,8 +82,7 @@ pub(super) fn command_in(
     let Text { r#type, text } = prompt.as_blocks().first()?.read().ok()?;
     let line = text.strip_prefix('/').filter(|_| r#type == "text")?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    let taken = names(&all);
+    let taken = names(of_agent);
     let mut known = COMMANDS.iter();
     let (command, ..) = known.find(|(known, ..)| name_beside(known, &taken) == name)?;
     Some((command, rest.trim().to_owned()))
@@ -91,17 +90,15 @@ pub(super) fn command_in(
 
 /// The name under which a command of ours is announced.
 pub(super) fn announced_name(name: &str, of_agent: Option<&RawJson>) -> String {
-    let all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    name_beside(name, &names(&all))
+    name_beside(name, &names(of_agent))
 }
 
-fn names(commands: &[RawJson]) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Named {
-        name: String,
-    }
-    let named = commands.iter().filter_map(|command| command.read::<Named>().ok());
-    named.map(|Named { name }| name).collect()
+fn names(commands: Option<&RawJson>) -> Vec<String> {
+    let all: Vec<RawJson> = commands.and_then(|list| list.read().ok()).unwrap_or_default();
+    let names = all
+        .iter()
+        .filter_map(|command| message::text_of(command.get(), "name"));
+    names.collect()
 }
 
 fn name_beside(name: &str, taken: &[String]) -> String {
@@ -400,16 +397,21 @@ mod tests {
     #[test]
     fn the_agents_commands_keep_their_bytes_and_their_names() {
         let own = r#"{"name" : "undo","x":1.50}"#;
-        let all: Vec<RawJson> = announced(Some(&raw(&format!("[{own}]")))).read().unwrap();
-        assert_eq!(all[0].get(), own);
+        let all = announced(Some(&raw(&format!("[{own}]"))));
+        assert_eq!(all.read::<Vec<RawJson>>().unwrap()[0].get(), own);
         assert_eq!(
-            names(&all[1..]),
-            ["rewind", "edit", "fork", "sessiond-undo", "continue", "history"]
+            names(Some(&all)),
+            [
+                "undo",
+                "rewind",
+                "edit",
+                "fork",
+                "sessiond-undo",
+                "continue",
+                "history"
+            ]
         );
-        assert_eq!(
-            names(&announced(None).read::<Vec<RawJson>>().unwrap()).len(),
-            COMMANDS.len()
-        );
+        assert_eq!(names(Some(&announced(None))).len(), COMMANDS.len());
     }
 
     #[test]

@@ -53,8 +53,6 @@ pub(super) struct Session {
     prompts_cancelled: Notify,
     /// The beginning of each update, encoded once.
     head: String,
-    /// With what the editor opened it last, beside what the protocol names.
-    params: Mutex<Option<RawJson>>,
     pub(super) peer: Arc<Peer>,
     pub(super) forwarding: Forwarding,
     state: Mutex<State>,
@@ -63,6 +61,8 @@ pub(super) struct Session {
 #[derive(Default)]
 struct State {
     conversation: Option<ConversationId>,
+    /// With what the editor opened it last, beside what the protocol names.
+    params: Option<RawJson>,
     /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored. A later one counts
     /// from its first event on.
     subscription: u64,
@@ -126,7 +126,6 @@ impl Session {
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
-            params: Mutex::default(),
             peer,
             forwarding: Forwarding::default(),
             state: Mutex::default(),
@@ -135,12 +134,12 @@ impl Session {
 
     /// Notes with what the editor opens it, beside what the protocol names.
     pub(super) fn opens_with(&self, params: Option<RawJson>) {
-        *self.params.lock().unwrap_or_else(PoisonError::into_inner) = params;
+        self.lock().params = params;
     }
 
     /// With what the editor opened it last.
     pub(super) fn params(&self) -> Option<RawJson> {
-        self.params.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().params.clone()
     }
 
     /// Its conversation, while the editor has it open.
@@ -240,6 +239,7 @@ impl Session {
             subscription,
             last_subscription: subscription,
             prompts: std::mem::take(&mut state.prompts),
+            params: state.params.take(),
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();

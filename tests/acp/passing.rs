@@ -401,3 +401,32 @@ fn an_unnamed_request_of_the_agent_is_answered_at_the_end_of_its_turn_at_the_lat
     editor.kill();
     cancelled_at_agent("left");
 }
+
+#[test]
+fn a_notification_without_a_session_reaches_nobody() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    editor.notify("_x/told", json!({"n": 1}));
+    editor.line(r#"{"jsonrpc":"2.0","method":"_x/told"}"#);
+    editor.line(r#"{"jsonrpc":"2.0","method":"session/cancel","params":{}}"#);
+    let script = [
+        r#"{"jsonrpc":"2.0","method":"_x/told","params":{"n":1}}"#.to_owned(),
+        r#"{"jsonrpc":"2.0","method":"_x/told"}"#.to_owned(),
+        r#"{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"plan"}}}"#
+            .to_owned(),
+        scripted::chunk("done"),
+    ];
+    let ended = editor.prompt(&session, &script.join("\n"));
+    assert_eq!(ended.said(), "done");
+    assert!(
+        !editor
+            .received
+            .iter()
+            .any(|line| line.contains("_x/told") || line.contains("plan"))
+    );
+    let heard = scripted::heard(&home, "scripted");
+    let told = |message: &Value| message["method"] == "_x/told" || message["method"] == "session/cancel";
+    assert!(!heard.iter().any(told), "{heard:#?}");
+}
