@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::message::{self, Failure};
 use crate::agent::client::ClientProfile;
-use crate::agent::message::{MethodName, method};
+use crate::agent::message::{MethodName, RequestKind};
+use crate::agent::subagent;
 
 /// An editor, as it describes itself. Before `initialize` it can do nothing.
 #[derive(Debug, Default)]
@@ -57,7 +58,8 @@ impl Client {
             "notice" => self.has("/session/notices"),
             "compaction_update" | "compaction_summary_chunk" => self.has("/session/compaction"),
             "plan_update" | "plan_removed" => self.has("/plan"),
-            "subagent_update" | "session_message" | "session_message_chunk" => self.has("/subagents"),
+            subagent::UPDATE | "session_message" | "session_message_chunk" => self.has("/subagents"),
+            subagent::SPAWNED | "subagent_state_update" => self.has_private("nativeSubagentSessions"),
             _ => true,
         }
     }
@@ -73,7 +75,7 @@ impl Client {
 
     /// Whether it has the files or terminals that a method of the agent is for. What the protocol does not name may be anyone's.
     pub(super) fn offers(&self, method: &MethodName) -> bool {
-        self.offered.contains(method) || !method::is_of_client(method.as_str())
+        self.offered.contains(method) || RequestKind::of(method.as_str()) == RequestKind::Unnamed
     }
 
     /// The options that it can show: boolean ones only if it advertised them.
@@ -102,11 +104,16 @@ impl Client {
         self.capabilities.pointer("/_meta/sessiond").is_some()
     }
 
-    /// Whether it wants to be told when the replay of a load has ended: a private extension of JetBrains' clients.
+    /// Whether it wants to be told when the replay of a load has ended.
     pub(super) fn wants_replay_end(&self) -> bool {
-        let air = self.capabilities.pointer("/_meta/jetbrains/air");
-        let wanted = air.and_then(|air| air["capabilities"].as_array());
-        wanted.is_some_and(|wanted| wanted.iter().any(|one| one == "loadReplayEnd"))
+        self.has_private("loadReplayEnd")
+    }
+
+    /// Whether it has this private extension of JetBrains' clients.
+    fn has_private(&self, name: &str) -> bool {
+        let air = self.capabilities.pointer("/_meta/jetbrains/air/capabilities");
+        let known = air.and_then(Value::as_array);
+        known.is_some_and(|known| known.iter().any(|one| one == name))
     }
 
     fn has(&self, pointer: &str) -> bool {

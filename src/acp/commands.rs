@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{ContinueAt, fork_title};
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::method::{
-    Cancel, Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo,
-};
+use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
 use jiff::Timestamp;
@@ -60,7 +58,7 @@ const LISTED_TURNS: u32 = 50;
 /// The agent's commands, byte for byte, followed by ours.
 pub(super) fn announced(of_agent: Option<&RawJson>) -> RawJson {
     let mut all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    let taken = names(&all);
+    let taken = names(of_agent);
     all.extend(COMMANDS.map(|(name, description, hint)| {
         let mut command = json!({ "name": name_beside(name, &taken), "description": description });
         if let Some(hint) = hint {
@@ -84,8 +82,7 @@ pub(super) fn command_in(
     let Text { r#type, text } = prompt.as_blocks().first()?.read().ok()?;
     let line = text.strip_prefix('/').filter(|_| r#type == "text")?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    let taken = names(&all);
+    let taken = names(of_agent);
     let mut known = COMMANDS.iter();
     let (command, ..) = known.find(|(known, ..)| name_beside(known, &taken) == name)?;
     Some((command, rest.trim().to_owned()))
@@ -93,17 +90,15 @@ pub(super) fn command_in(
 
 /// The name under which a command of ours is announced.
 pub(super) fn announced_name(name: &str, of_agent: Option<&RawJson>) -> String {
-    let all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    name_beside(name, &names(&all))
+    name_beside(name, &names(of_agent))
 }
 
-fn names(commands: &[RawJson]) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Named {
-        name: String,
-    }
-    let named = commands.iter().filter_map(|command| command.read::<Named>().ok());
-    named.map(|Named { name }| name).collect()
+fn names(commands: Option<&RawJson>) -> Vec<String> {
+    let all: Vec<RawJson> = commands.and_then(|list| list.read().ok()).unwrap_or_default();
+    let names = all
+        .iter()
+        .filter_map(|command| message::text_of(command.get(), "name"));
+    names.collect()
 }
 
 fn name_beside(name: &str, taken: &[String]) -> String {
@@ -331,7 +326,7 @@ impl Connection {
             biased;
             turn = &mut ended => turn.ok(),
             () = session.prompt_cancelled(prompt) => {
-                self.call_off(id).await?;
+                self.call_off(session, id, prompt).await?;
                 match ended.try_recv() {
                     Ok(turn) => Some(turn),
                     Err(_) => return Ok(Continued::Turn(cancelled())),
@@ -351,18 +346,25 @@ impl Connection {
         ))
     }
 
-    /// Calls a continuation off, or cancels its turn if that has begun.
-    async fn call_off(&self, id: ConversationId) -> Result<(), BridgeError> {
+    /// Calls the continuation off that a prompt waits for, or cancels its turn if that has begun.
+    async fn call_off(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        prompt: &TurnId,
+    ) -> Result<(), BridgeError> {
         let call_off = Continue {
             cancel: true,
             ..Continue::of(id)
         };
-        // It is refused if the prompt was sent.
         match self.call(call_off).await {
-            Err(error) if error.kind != ErrorKind::Busy => return Err(error),
-            _ => self.call(Cancel::of(id)).await?,
-        };
-        Ok(())
+            // It is refused if the prompt was sent. Then its turn is known, unless that has ended.
+            Err(error) if error.kind != ErrorKind::Busy => Err(error),
+            _ => {
+                self.cancel_turns(id, session.continued(prompt).into_iter().collect(), None)
+                    .await
+            }
+        }
     }
 
     /// The turns, the newest last.
@@ -416,16 +418,21 @@ mod tests {
     #[test]
     fn the_agents_commands_keep_their_bytes_and_their_names() {
         let own = r#"{"name" : "undo","x":1.50}"#;
-        let all: Vec<RawJson> = announced(Some(&raw(&format!("[{own}]")))).read().unwrap();
-        assert_eq!(all[0].get(), own);
+        let all = announced(Some(&raw(&format!("[{own}]"))));
+        assert_eq!(all.read::<Vec<RawJson>>().unwrap()[0].get(), own);
         assert_eq!(
-            names(&all[1..]),
-            ["rewind", "edit", "fork", "sessiond-undo", "continue", "history"]
+            names(Some(&all)),
+            [
+                "undo",
+                "rewind",
+                "edit",
+                "fork",
+                "sessiond-undo",
+                "continue",
+                "history"
+            ]
         );
-        assert_eq!(
-            names(&announced(None).read::<Vec<RawJson>>().unwrap()).len(),
-            COMMANDS.len()
-        );
+        assert_eq!(names(Some(&announced(None))).len(), COMMANDS.len());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use bridge_protocol::editor::{AGENT, COMMAND, Chosen};
 use bridge_protocol::method::{Handle, Respond};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
@@ -269,14 +270,6 @@ impl Editor {
 
     fn take_notification(&mut self, method: &str, params: &str) {
         match method {
-            "session/cancel" => {
-                let Ok(OfSession { session_id }) = message::read(params) else {
-                    return;
-                };
-                if let Some(session) = self.connection.known_session(&session_id) {
-                    self.cancel(session, None);
-                }
-            }
             "$/cancel_request" => {
                 #[derive(Deserialize)]
                 #[serde(rename_all = "camelCase")]
@@ -295,7 +288,7 @@ impl Editor {
                     .collect();
                 for cancel in cancelled {
                     match cancel {
-                        Cancel::Turn(session, turn) => self.cancel(session, Some(turn)),
+                        Cancel::Turn(session, turn) => self.cancel(session, Some(turn), None),
                         Cancel::Request(stop) => stop.cancel(),
                     }
                 }
@@ -305,23 +298,28 @@ impl Editor {
                     *lock(&self.connection.chosen) = chosen;
                 }
             }
-            // What the protocol does not name passes to the agent of the session. Nothing else is known.
             _ => {
                 let Ok(OfSession { session_id }) = message::read(params) else {
                     return;
                 };
-                let session = self.connection.known_session(&session_id);
-                if let (Some(session), Ok(params)) = (session, message::read(params)) {
-                    self.connection
-                        .pass_notification(&session, method.to_owned(), params);
+                let connection = &self.connection;
+                if method == "session/cancel" && connection.parent_of(&session_id).is_none() {
+                    if let Some(session) = connection.known_session(&session_id) {
+                        self.cancel(session, None, message::other_params(params, &["sessionId"]));
+                    }
+                } else if let Ok(params) = message::read(params) {
+                    // What the protocol does not name passes to the agent of the session, and what is about a subagent.
+                    connection.pass_notification(&session_id, method.to_owned(), params);
                 }
             }
         }
     }
 
-    fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>) {
+    fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>, params: Option<RawJson>) {
         let connection = Arc::clone(&self.connection);
-        self.begin(0, async move { connection.cancel(&session, only.as_ref()).await });
+        self.begin(0, async move {
+            connection.cancel(&session, only.as_ref(), params).await;
+        });
     }
 }
 
@@ -346,7 +344,7 @@ impl Connection {
                 "initialize" => self.initialize(params).await?.into(),
                 COMMAND => self.command_of(params)?.into(),
                 "authenticate" => self.authenticate(params).await?.into(),
-                "logout" => self.logout().await?.into(),
+                "logout" => self.logout(params).await?.into(),
                 "session/list" => self.list(params).await?.into(),
                 "session/new" => self.new_session(params).await?,
                 "session/load" => self.load(session?, params).await?,
@@ -411,8 +409,21 @@ impl Connection {
     }
 
     /// The session with this id, if the editor has it open or a request about it runs.
-    fn known_session(&self, name: &str) -> Option<Arc<Session>> {
+    pub(super) fn known_session(&self, name: &str) -> Option<Arc<Session>> {
         lock(&self.sessions).get(name).cloned()
+    }
+
+    /// The session of whose subagent this is the session. An open session of the name comes first.
+    pub(super) fn parent_of(&self, name: &str) -> Option<Arc<Session>> {
+        let sessions = lock(&self.sessions);
+        if sessions
+            .get(name)
+            .is_some_and(|open| open.conversation().is_some())
+        {
+            return None;
+        }
+        let parent = sessions.values().find(|session| session.has_subagent(name));
+        parent.cloned()
     }
 
     /// Forgets a session of which the editor does not know.

@@ -17,7 +17,7 @@ use super::message::{self, Failure, Reply};
 use super::peer::Open;
 use super::prompting::in_order;
 use super::session::Session;
-use crate::agent::message::{RawId, method};
+use crate::agent::message::{RawId, RequestKind, method};
 use crate::bridge::{ClientRequest, Occasion, Suits};
 
 /// What the agent wants of the editor in one session.
@@ -29,7 +29,7 @@ pub(super) struct Forwarding {
 #[derive(Debug, Default)]
 struct State {
     /// The ids of the requests to the editor, by the agent's own.
-    requests: HashMap<RawId, u64>,
+    requests: HashMap<RawId, (u64, RequestKind)>,
     /// The terminals that the editor has made and not released.
     terminals: HashSet<String>,
 }
@@ -93,7 +93,8 @@ impl Session {
     /// Passes a request on, in its place among the updates.
     pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
         let (agents_id, method) = (request.id.clone(), request.method.clone());
-        let params = message::with_session(request.params.get(), &self.name);
+        let kind = RequestKind::of(method.as_str());
+        let params = self.params_for_editor(request.params.get());
         let forwarded = Forwarded {
             session: Arc::downgrade(self),
             request,
@@ -101,7 +102,10 @@ impl Session {
         let Some(id) = self.peer.open(Open::Forwarded(forwarded)) else {
             return;
         };
-        self.forwarding.lock().requests.insert(agents_id.clone(), id);
+        self.forwarding
+            .lock()
+            .requests
+            .insert(agents_id.clone(), (id, kind));
         if !self.send_request(&message::request(id, method.as_str(), &params)) {
             self.forwarding.lock().requests.remove(&agents_id);
             self.peer.settle(id);
@@ -111,29 +115,36 @@ impl Session {
     /// Tells the editor that the answer to a request of the agent, or to all, is no longer wanted. It may still answer the one; the
     /// session of all has ended.
     pub(super) fn withdraw(&self, agents_id: Option<&RawId>) {
-        let mut state = self.forwarding.lock();
-        let ids: Vec<u64> = match agents_id {
-            Some(id) => state.requests.get(id).copied().into_iter().collect(),
-            None => state.requests.drain().map(|(_, id)| id).collect(),
-        };
-        drop(state);
-        for id in ids {
-            let is_open = match agents_id {
-                Some(_) => true,
-                None => self.peer.settle(id).is_some(),
-            };
-            if is_open {
-                // An editor that takes nothing has left.
-                let _sent = self.send_request(&message::withdrawal(id));
+        let ids = match agents_id {
+            Some(id) => {
+                let open = self.forwarding.lock().requests.get(id).copied();
+                open.into_iter().map(|(id, _)| id).collect()
             }
+            None => self.settle_forwarded(|_| true),
+        };
+        for id in ids {
+            // An editor that takes nothing has left.
+            let _sent = self.send_request(&message::withdrawal(id));
         }
     }
 
     /// The editor has closed the session: what the agent still wants of it is answered with an error. Gives the requests that the
     /// editor has not answered.
     pub(super) fn forget_forwarded(&self) -> Vec<u64> {
-        let State { requests, .. } = std::mem::take(&mut *self.forwarding.lock());
-        let open = requests.into_values();
+        self.forwarding.lock().terminals.clear();
+        self.settle_forwarded(|_| true)
+    }
+
+    /// Answers the agent's requests of these kinds with an error. Gives those that the editor has not answered.
+    pub(super) fn settle_forwarded(&self, is_meant: impl Fn(RequestKind) -> bool) -> Vec<u64> {
+        let requests: Vec<_> = {
+            let mut state = self.forwarding.lock();
+            state
+                .requests
+                .extract_if(|_, (_, kind)| is_meant(*kind))
+                .collect()
+        };
+        let open = requests.into_iter().map(|(_, (id, _))| id);
         open.filter(|id| self.peer.settle(*id).is_some()).collect()
     }
 }
@@ -141,6 +152,9 @@ impl Session {
 impl Connection {
     /// Passes a request that the protocol does not name on to the agent, if the editor has the session open.
     pub(super) async fn pass(&self, session: &Arc<Session>, method: String, params: &str) -> Reply {
+        let parent = self.parent_of(&session.name);
+        let is_of_subagent = parent.is_some();
+        let session = &parent.unwrap_or_else(|| Arc::clone(session));
         let order = session.order.lock().await;
         let params: RawJson = message::read(params)?;
         let unknown = || Failure::unknown_session(&session.name);
@@ -150,7 +164,7 @@ impl Connection {
         if !self.call(GetConversation::of(id)).await?.conversation.live {
             self.call(Resume::of(id)).await?;
         }
-        let answer = in_order(self.bridge.pass(id, method, params), order).await?;
+        let answer = in_order(self.bridge.pass(id, method, params, is_of_subagent), order).await?;
         let unreadable = || Failure::of(ErrorKind::InternalError, "the agent's error cannot be read");
         match answer {
             Ok(result) => Ok(result.get().to_owned()),
@@ -160,9 +174,12 @@ impl Connection {
 
     /// Passes a notification that the protocol does not name on to the agent, if the session is open. It waits for no request
     /// about the session: any number could wait.
-    pub(super) fn pass_notification(&self, session: &Session, method: String, params: RawJson) {
-        if let Some(id) = session.conversation()
-            && let Err(error) = self.bridge.pass_notification(id, method, params)
+    pub(super) fn pass_notification(&self, name: &str, method: String, params: RawJson) {
+        let parent = self.parent_of(name);
+        let is_of_subagent = parent.is_some();
+        let session = parent.or_else(|| self.known_session(name));
+        if let Some(id) = session.and_then(|session| session.conversation())
+            && let Err(error) = self.bridge.pass_notification(id, method, params, is_of_subagent)
         {
             tracing::debug!(%error, "an editor's notification was not passed on");
         }

@@ -41,6 +41,14 @@ impl Connection {
             Some(_) => members(answer.get("agentCapabilities")),
             None => message::read(USUAL_CAPABILITIES)?,
         };
+        // Their methods name no session, so they would reach no agent.
+        capabilities.shift_remove("providers");
+        for (name, unreachable) in [("auth", "status"), ("mcpCapabilities", "acp")] {
+            let mut rest: Members = members(capabilities.get(name));
+            if rest.shift_remove(unreachable).is_some() {
+                set(&mut capabilities, name, &rest);
+            }
+        }
         let mut sessions: Members = members(capabilities.get("sessionCapabilities"));
         let mut meta: Members = members(capabilities.get("_meta"));
         let methods = agent.as_ref().map(|agent| self.sign_in_methods(agent));
@@ -95,12 +103,13 @@ impl Connection {
     }
 
     /// Signs out, if the agent offers that.
-    pub(super) async fn logout(&self) -> Reply {
+    pub(super) async fn logout(&self, params: &str) -> Reply {
         if !self.introduced().await?.capabilities.logout {
             return Err(not_offered("logout"));
         }
         let (agent, client) = (self.agent_or_default(), self.profile());
-        self.bridge.sign_out(&agent, &client).await?;
+        let other = message::other_params(params, &[]);
+        self.bridge.sign_out(&agent, &client, other).await?;
         Ok("{}".to_owned())
     }
 

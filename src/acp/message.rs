@@ -229,8 +229,9 @@ pub(super) fn member(object: &str, name: &str) -> Option<RawJson> {
     members.get(name).cloned()
 }
 
-pub(super) fn text_of(object: &RawJson, name: &str) -> Option<String> {
-    member(object.get(), name)?.read().ok()
+/// A member of an object that is a text.
+pub(super) fn text_of(object: &str, name: &str) -> Option<String> {
+    member(object, name)?.read().ok()
 }
 
 /// A message about what a reopening lost; none if it lost nothing.

@@ -18,7 +18,7 @@ use bridge_protocol::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 
 use super::editor::{Connection, Done, is_deleted};
@@ -91,25 +91,6 @@ struct Opened<'a> {
     /// What else the agent answered.
     #[serde(flatten)]
     other: Members,
-}
-
-/// A session in a list.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Listed {
-    session_id: String,
-    cwd: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    updated_at: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Page {
-    sessions: Vec<Listed>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
 }
 
 /// The lists that `session/list` consists of, as its cursors begin.
@@ -304,7 +285,8 @@ impl Connection {
                 ..ListConversations::default()
             };
             let page = self.call(page).await?;
-            sessions.extend(page.conversations.into_iter().map(listed));
+            let all = page.conversations.iter();
+            sessions.extend(all.map(|one| listed(&one.id, &one.cwd, &one.title, one.updated_at)));
             next_cursor = page.next_cursor.map(|next| format!("{OF_CONVERSATIONS}{next}"));
         }
         if next_cursor.is_none() {
@@ -326,26 +308,23 @@ impl Connection {
             };
             if let Some(page) = page {
                 let others = page.transcripts.into_iter().filter(is_other);
-                sessions.extend(others.map(|transcript| Listed {
-                    session_id: transcript.upstream_id.to_string(),
-                    cwd: transcript.cwd,
-                    title: Some(transcript.title).filter(|title| !title.is_empty()),
-                    updated_at: time::text(transcript.updated_at),
-                }));
+                sessions
+                    .extend(others.map(|one| listed(&one.upstream_id, &one.cwd, &one.title, one.updated_at)));
                 next_cursor = page.next_cursor.map(|next| format!("{OF_TRANSCRIPTS}{next}"));
             }
         }
-        message::result(&Page {
-            sessions,
-            next_cursor,
-        })
+        let mut page = json!({ "sessions": sessions });
+        if let Some(cursor) = next_cursor {
+            page["nextCursor"] = json!(cursor);
+        }
+        Ok(page.to_string())
     }
 
     /// Detaches the editor. The turns of its prompts are cancelled, as the protocol says; the conversation lives on.
     pub(super) async fn close(&self, session: &Session) -> Reply {
         let _order = session.order.lock().await;
         if let Some(id) = session.conversation() {
-            self.cancel_turns(id, session.turns()).await?;
+            self.cancel_turns(id, session.turns(), None).await?;
         }
         session.detach();
         Ok("{}".to_owned())
@@ -402,7 +381,7 @@ impl Connection {
                 false => Occasion::Opening,
             };
             if is_changed {
-                self.update(id, settings).await?;
+                self.update(id, settings, None).await?;
             }
             let resumed = self.open_at_agent(session, id, occasion).await?;
             let waits = conversation.live && is_changed && resumed.via == Via::Live;
@@ -496,9 +475,7 @@ impl Connection {
             }
         }
         for event in snapshot.updates.iter().filter(|_| is_whole) {
-            if let Some(update) = event.update() {
-                session.replay_as_it_came(update, event.params()).await;
-            }
+            session.replay_event(event).await;
         }
         Ok(is_shown)
     }
@@ -543,13 +520,13 @@ fn opened(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot
     Done::opened(reply, session, order)
 }
 
-fn listed(conversation: Conversation) -> Listed {
-    Listed {
-        session_id: conversation.id.to_string(),
-        cwd: conversation.cwd,
-        title: Some(conversation.title).filter(|title| !title.is_empty()),
-        updated_at: time::text(conversation.updated_at),
+/// A session in a list.
+fn listed(id: &impl Serialize, cwd: &str, title: &str, updated_at: Timestamp) -> Value {
+    let mut listed = json!({ "sessionId": id, "cwd": cwd, "updatedAt": time::text(updated_at) });
+    if !title.is_empty() {
+        listed["title"] = json!(title);
     }
+    listed
 }
 
 /// The newest turns of a history that is read from its beginning: those that began after the snapshot, or with its running turn.

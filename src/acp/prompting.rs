@@ -94,10 +94,11 @@ impl Connection {
     }
 
     /// Cancels the prompt of this turn, or all of the editor's and the turn that it sees run. It waits for no other request.
-    pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>) {
+    /// `params`: further ones for the agent.
+    pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>, params: Option<RawJson>) {
         let turns = session.cancel(only);
         let Some(id) = session.conversation() else { return };
-        if let Err(error) = self.cancel_turns(id, turns).await {
+        if let Err(error) = self.cancel_turns(id, turns, params).await {
             tracing::debug!(%error, conversation = %id, "an editor's turn could not be cancelled");
         }
     }
@@ -107,12 +108,14 @@ impl Connection {
         &self,
         id: ConversationId,
         turns: Vec<TurnId>,
+        params: Option<RawJson>,
     ) -> Result<(), BridgeError> {
         let cancels = turns.into_iter().map(|turn| {
-            self.call(Cancel {
+            let cancel = Cancel {
                 turn_id: Some(turn),
                 ..Cancel::of(id)
-            })
+            };
+            self.bridge.cancel(params.clone(), cancel)
         });
         join_all(cancels)
             .await

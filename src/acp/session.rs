@@ -4,6 +4,7 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,7 @@ use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
+use indexmap::IndexSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
@@ -19,7 +21,8 @@ use tokio::sync::{Notify, oneshot};
 use super::forwarding::Forwarding;
 use super::peer::{Asked, Open, Peer};
 use super::{commands, message};
-use crate::agent::message::method;
+use crate::agent::message::{RequestKind, method};
+use crate::agent::subagent;
 use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
 
@@ -50,8 +53,6 @@ pub(super) struct Session {
     prompts_cancelled: Notify,
     /// The beginning of each update, encoded once.
     head: String,
-    /// With what the editor opened it last, beside what the protocol names.
-    params: Mutex<Option<RawJson>>,
     pub(super) peer: Arc<Peer>,
     pub(super) forwarding: Forwarding,
     state: Mutex<State>,
@@ -60,9 +61,16 @@ pub(super) struct Session {
 #[derive(Default)]
 struct State {
     conversation: Option<ConversationId>,
+    /// With what the editor opened it last, beside what the protocol names.
+    params: Option<RawJson>,
     /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored. A later one counts
     /// from its first event on.
     subscription: u64,
+    /// During a load of an open session: the number of the earlier subscription, which takes what the agent asks of the editor until
+    /// the next one begins. Its events are ignored.
+    asked_by: Option<u64>,
+    /// Whether the next snapshot is that of a load.
+    replays: bool,
     /// The number of the newest subscription.
     last_subscription: u64,
     /// What waits until it may be sent; none while everything is sent at once.
@@ -87,6 +95,10 @@ struct State {
     was_edited: bool,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
+    /// The sessions of subagents that the editor knows.
+    subagents: IndexSet<String>,
+    /// The agent's own id of the session, once it has announced one of those.
+    id_of_agent: String,
     /// The ids of the URLs that the editor was asked to open, the newest last.
     urls: VecDeque<String>,
 }
@@ -114,7 +126,6 @@ impl Session {
             head: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
-            params: Mutex::default(),
             peer,
             forwarding: Forwarding::default(),
             state: Mutex::default(),
@@ -123,12 +134,12 @@ impl Session {
 
     /// Notes with what the editor opens it, beside what the protocol names.
     pub(super) fn opens_with(&self, params: Option<RawJson>) {
-        *self.params.lock().unwrap_or_else(PoisonError::into_inner) = params;
+        self.lock().params = params;
     }
 
     /// With what the editor opened it last.
     pub(super) fn params(&self) -> Option<RawJson> {
-        self.params.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().params.clone()
     }
 
     /// Its conversation, while the editor has it open.
@@ -188,7 +199,11 @@ impl Session {
     /// the history. Gives the updates that were held back, for a history that cannot be shown.
     pub(super) fn begin_load(&self) -> Vec<Arc<str>> {
         let mut state = self.lock();
+        state.replays = true;
         if state.conversation.is_some() {
+            // The editor may have forgotten them.
+            state.subagents.clear();
+            state.asked_by = state.asked_by.or(Some(state.subscription));
             state.subscription = state.next_subscription();
             self.hold(&mut state);
         }
@@ -224,6 +239,7 @@ impl Session {
             subscription,
             last_subscription: subscription,
             prompts: std::mem::take(&mut state.prompts),
+            params: state.params.take(),
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();
@@ -287,20 +303,18 @@ impl Session {
 
     /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
     pub(super) async fn replay(&self, update: &str) {
-        self.replay_as_it_came(update, None).await;
+        let kind = message::kind_of(update);
+        let shown = self.shown(&mut self.lock(), &kind, update, None);
+        if let Some(shown) = shown.filter(|_| kind != COMMANDS) {
+            self.replay_as_it_is(&shown).await;
+        }
     }
 
-    /// The same with what came beside the update.
-    pub(super) async fn replay_as_it_came(&self, update: &str, params: Option<&str>) {
-        let kind = message::kind_of(update);
-        if kind == COMMANDS || !self.peer.client().takes(&kind) {
-            return;
-        }
-        let shown = self.with_shown_options(&kind, update);
-        let update = shown.as_deref().unwrap_or(update);
-        match params {
-            None => self.replay_as_it_is(update).await,
-            Some(params) => self.replay_line(&self.line_with(params, update)).await,
+    /// The same for an update of the running turn.
+    pub(super) async fn replay_event(&self, event: &Encoded) {
+        let line = self.line_of(&mut self.lock(), event);
+        if let Some(line) = line {
+            self.replay_line(&line).await;
         }
     }
 
@@ -380,6 +394,11 @@ impl Session {
         }
     }
 
+    /// The parameters of a request of the agent, as the editor gets them.
+    pub(super) fn params_for_editor(&self, params: &str) -> String {
+        self.for_editor(&self.lock(), params)
+    }
+
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
     /// are held back: the agent may release its terminals.
     pub(super) fn send_request(&self, line: &str) -> bool {
@@ -418,9 +437,20 @@ impl Session {
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Taken {
         let mut state = self.lock();
-        state.subscription = state.subscription.max(number);
+        if state.asked_by == Some(number) {
+            return Taken::Yes;
+        }
+        if number > state.subscription {
+            (state.subscription, state.asked_by) = (number, None);
+        }
         if state.subscription != number || self.peer.outbox.is_closed() {
             return Taken::Gone;
+        }
+        if let Some(params) = event.of_subagent() {
+            return match self.line_of_subagent(&mut state, params) {
+                Some(line) => self.send(&mut state, &line),
+                None => Taken::Yes,
+            };
         }
         match event.update() {
             Some(update) => self.on_update(&mut state, update, event.params()),
@@ -439,11 +469,10 @@ impl Session {
 
     fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
         let kind = message::kind_of(update);
-        if !self.peer.client().takes(&kind) {
+        let Some(update) = self.shown(state, &kind, update, params) else {
             return Taken::Yes;
-        }
-        let shown = self.with_shown_options(&kind, update);
-        let update = shown.as_deref().unwrap_or(update);
+        };
+        let update = &*update;
         if kind == OPTIONS {
             state.options = message::member(update, "configOptions");
         }
@@ -472,11 +501,88 @@ impl Session {
         }
     }
 
-    /// The update with only the options that the editor supports. `None` if it supports all.
-    fn with_shown_options(&self, kind: &str, update: &str) -> Option<String> {
-        let reported = message::member(update, "configOptions").filter(|_| kind == OPTIONS)?;
-        let shown = self.peer.client().shown_options(reported.clone());
-        (shown != reported).then(|| message::with_member(update, "configOptions", shown))
+    /// The update as the editor gets it, with the options that it supports; none if it knows no updates of this kind. `params`:
+    /// what the update came with. From an announcement on, the editor knows the session of a subagent.
+    fn shown<'a>(
+        &self,
+        state: &mut State,
+        kind: &str,
+        update: &'a str,
+        params: Option<&str>,
+    ) -> Option<Cow<'a, str>> {
+        let client = self.peer.client();
+        if !client.takes(kind) {
+            return None;
+        }
+        if let Some(session) = subagent::announced(kind, update) {
+            state.subagents.insert(session);
+            if state.subagents.len() > subagent::MAX_SESSIONS {
+                state.subagents.shift_remove_index(0);
+            }
+            if let Some(of_agent) = params.and_then(|params| message::text_of(params, "sessionId")) {
+                state.id_of_agent = of_agent;
+            }
+        }
+        match kind {
+            OPTIONS => {
+                let reported = message::member(update, "configOptions");
+                let shown = reported.clone().map(|reported| client.shown_options(reported));
+                let is_changed = shown != reported;
+                let changed = shown
+                    .filter(|_| is_changed)
+                    .map(|shown| message::with_member(update, "configOptions", shown));
+                Some(changed.map_or(update.into(), Cow::from))
+            }
+            "session_message" => {
+                let ends = ["senderSessionId", "recipientSessionId"].into_iter();
+                let own =
+                    ends.filter(|name| message::text_of(update, name).as_ref() == Some(&state.id_of_agent));
+                Some(own.fold(update.into(), |update, name| {
+                    message::with_member(&update, name, Value::from(&*self.name).into()).into()
+                }))
+            }
+            _ => Some(update.into()),
+        }
+    }
+
+    /// The message for an update of the running turn that is replayed.
+    fn line_of(&self, state: &mut State, event: &Encoded) -> Option<String> {
+        if let Some(params) = event.of_subagent() {
+            return self.line_of_subagent(state, params);
+        }
+        let update = event.update()?;
+        let kind = message::kind_of(update);
+        let shown = self.shown(state, &kind, update, event.params());
+        let shown = shown.filter(|_| kind != COMMANDS)?;
+        Some(match event.params() {
+            Some(params) => self.line_with(params, &shown),
+            None => self.line(&shown),
+        })
+    }
+
+    /// An update in the session of a subagent, for an editor that knows that session and updates of this kind.
+    fn line_of_subagent(&self, state: &mut State, params: &str) -> Option<String> {
+        let session = message::text_of(params, "sessionId")?;
+        let update = message::member(params, "update").filter(|_| state.subagents.contains(&session))?;
+        let params = match self.shown(state, &message::kind_of(update.get()), update.get(), None)? {
+            Cow::Borrowed(_) => params.to_owned(),
+            Cow::Owned(shown) => message::with_member(params, "update", RawJson::from_text(shown).ok()?),
+        };
+        Some(message::notification("session/update", &params))
+    }
+
+    /// The parameters of a message of the agent with the id that the editor knows: that of a subagent's session is the agent's own.
+    fn for_editor(&self, state: &State, params: &str) -> String {
+        let session = message::text_of(params, "sessionId");
+        match session.is_some_and(|session| state.subagents.contains(&session)) {
+            true => params.to_owned(),
+            false => message::with_session(params, &self.name),
+        }
+    }
+
+    /// Whether this is the session of a subagent that the editor knows.
+    pub(super) fn has_subagent(&self, session: &str) -> bool {
+        self.lock().subagents.contains(session)
     }
 
     fn on_event(
@@ -493,6 +599,13 @@ impl Session {
                 session,
                 ..
             } => {
+                let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
+                if std::mem::take(&mut state.replays) && is_whole && !conversation.interrupts.is_empty() {
+                    // A question may come from a subagent's session that the replay announces.
+                    for event in updates {
+                        drop(self.line_of(state, event));
+                    }
+                }
                 let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);
                 let asked: Vec<&Interrupt> = asked.collect();
                 // What resolved the others came while no events were taken.
@@ -555,6 +668,13 @@ impl Session {
             }
             Event::TurnEnded { turn } => {
                 (state.running, state.is_lossy) = (None, false);
+                // An editor may never answer what it does not know.
+                for request in self.settle_forwarded(|kind| kind == RequestKind::Unnamed) {
+                    let taken = self.send(state, &message::withdrawal(request));
+                    if taken != Taken::Yes {
+                        return taken;
+                    }
+                }
                 state
                     .ended
                     .push_back((turn.turn_id.clone(), Timestamp::now(), None));
@@ -627,9 +747,9 @@ impl Session {
         let method = match asked.kind {
             InterruptKind::Permission => "session/request_permission",
             _ => {
-                let mode = message::text_of(&asked.request, "mode").unwrap_or_else(|| "form".to_owned());
+                let mode = message::text_of(asked.request.get(), "mode").unwrap_or_else(|| "form".to_owned());
                 if !self.peer.client().asks(&mode) {
-                    let question = message::text_of(&asked.request, "message").unwrap_or_default();
+                    let question = message::text_of(asked.request.get(), "message").unwrap_or_default();
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
@@ -639,7 +759,7 @@ impl Session {
                 // The agent reports when the user is done at the URL, long after the answer.
                 state
                     .urls
-                    .extend(message::text_of(&asked.request, "elicitationId"));
+                    .extend(message::text_of(asked.request.get(), "elicitationId"));
                 if state.urls.len() > OPEN_URLS {
                     state.urls.pop_front();
                 }
@@ -651,7 +771,7 @@ impl Session {
             return Taken::Yes;
         };
         state.questions.insert(asked.id.clone(), request);
-        let params = message::with_session(asked.request.get(), &self.name);
+        let params = self.for_editor(state, asked.request.get());
         let line = message::request(request, method, &params);
         match state.holds_until(Until::NextTurn) {
             // It must not wait unseen for the editor's next prompt.
@@ -674,14 +794,14 @@ impl Session {
     /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.
     fn notified(&self, method: &str, params: &str) {
         let line = if method == method::ELICITATION_COMPLETE {
-            let id = message::member(params, "elicitationId").and_then(|id| id.read().ok());
+            let id = message::text_of(params, "elicitationId");
             let urls = &mut self.lock().urls;
-            let known = id.and_then(|id: String| urls.iter().position(|known| *known == id));
+            let known = id.and_then(|id| urls.iter().position(|known| *known == id));
             let Some(index) = known else { return };
             urls.remove(index);
             message::notification(method, params)
         } else {
-            message::notification(method, &message::with_session(params, &self.name))
+            message::notification(method, &self.for_editor(&self.lock(), params))
         };
         self.send_own(&line);
     }

@@ -16,19 +16,34 @@ use crate::agent::members::Members;
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
-        let mode = text_in(params, "modeId").map(|mode| Settings {
+        let mode = |mode| Settings {
             mode: Some(mode),
             ..Settings::default()
-        });
-        self.set(session, mode).await
+        };
+        self.set_text(session, params, "modeId", mode).await
     }
 
     pub(super) async fn set_model(&self, session: &Arc<Session>, params: &str) -> Reply {
-        let model = text_in(params, "modelId").map(|model| Settings {
+        let model = |model| Settings {
             model: Some(model),
             ..Settings::default()
-        });
-        self.set(session, model).await
+        };
+        self.set_text(session, params, "modelId", model).await
+    }
+
+    /// Changes the setting that this parameter names.
+    async fn set_text(
+        &self,
+        session: &Arc<Session>,
+        params: &str,
+        name: &str,
+        settings: impl FnOnce(String) -> Settings,
+    ) -> Reply {
+        let why = || format!("{name} is missing or not a text");
+        let text = message::text_of(params, name);
+        let text = text.ok_or_else(|| Failure::of(ErrorKind::InvalidParams, why()))?;
+        let other = message::other_params(params, &["sessionId", name]);
+        self.set(session, settings(text), other).await
     }
 
     /// Sets an option, and answers with all of them.
@@ -44,7 +59,8 @@ impl Connection {
             config: Some(BTreeMap::from([(config_id.clone(), value.clone())])),
             ..Settings::default()
         };
-        self.set(session, Ok(settings)).await?;
+        let other = message::other_params(params, &["sessionId", "configId", "value"]);
+        self.set(session, settings, other).await?;
         let reported = session.options();
         let mut options: Vec<Members> = reported
             .and_then(|options| options.read().ok())
@@ -61,41 +77,34 @@ impl Connection {
         Ok(format!(r#"{{"configOptions":{}}}"#, options.get()))
     }
 
-    /// Changes settings, one change at a time.
-    async fn set(&self, session: &Arc<Session>, settings: Result<Settings, Failure>) -> Reply {
+    /// Changes settings, one change at a time. `other`: further parameters for the agent.
+    async fn set(&self, session: &Arc<Session>, settings: Settings, other: Option<RawJson>) -> Reply {
         let _order = session.order.lock().await;
-        let settings = settings?;
         let id = self.attached(session).await?;
         session.release().await;
-        self.update(id, settings).await?;
+        self.update(id, settings, other).await?;
         Ok("{}".to_owned())
     }
 
     /// Changes settings of a conversation.
-    pub(super) async fn update(&self, id: ConversationId, settings: Settings) -> Result<(), BridgeError> {
+    pub(super) async fn update(
+        &self,
+        id: ConversationId,
+        settings: Settings,
+        other: Option<RawJson>,
+    ) -> Result<(), BridgeError> {
         let update = Update {
             settings,
             ..Update::of(id)
         };
-        match self.call(update.clone()).await {
+        match self.bridge.update(other.clone(), update.clone()).await {
             // The session is being opened or closed. It is set when that is done.
             Err(error) if error.kind == ErrorKind::Busy => {
                 self.call(Resume::of(id)).await?;
-                self.call(update).await?;
+                self.bridge.update(other, update).await?;
             }
             set => drop(set?),
         }
         Ok(())
     }
-}
-
-/// A parameter that is a text.
-fn text_in(params: &str, name: &str) -> Result<String, Failure> {
-    let text = message::member(params, name).and_then(|text| text.read().ok());
-    text.ok_or_else(|| {
-        Failure::of(
-            ErrorKind::InvalidParams,
-            format!("{name} is missing or not a text"),
-        )
-    })
 }

@@ -7,8 +7,6 @@ use serde_json::Value;
 use super::members::Members;
 use super::message::{MethodName, method};
 
-const NATIVE_SUBAGENTS: &str = "nativeSubagentSessions";
-
 /// What a client reports about itself, and with which arguments it wants its agent. Agents act on both, so clients share a process
 /// only if these are equal, byte for byte, but for the `_meta` of `initialize`: it is that of the client for which the process
 /// was started.
@@ -28,29 +26,18 @@ pub struct ClientProfile {
 }
 
 impl ClientProfile {
-    /// The capabilities to pass on: the client's own, but for two.
-    ///
-    /// The daemon's kinds of elicitation are added. A question is kept, and any client of the conversation can answer it; a client
-    /// that cannot show it is sent its text, and the command that answers it. Subagents with sessions of their own are left out,
-    /// because those sessions are not passed on: without it their work appears in the session of the agent.
+    /// The capabilities to pass on: the client's own with the daemon's kinds of elicitation. A question is kept, and any client of
+    /// the conversation can answer it; a client that cannot show it is sent its text, and the command that answers it.
     #[must_use]
     pub fn capabilities_for_agent(&self) -> RawJson {
         let own = self.capabilities.clone().unwrap_or_else(empty);
         let Ok(mut members) = own.read::<Members>() else {
             return own;
         };
-        let has_subagents = members.shift_remove("subagents").is_some();
-        let meta = members.get("_meta").and_then(without_native_subagents);
-        let elicitation = with_elicitation(members.get("elicitation"));
-        if !has_subagents && meta.is_none() && elicitation.is_none() {
+        let Some(elicitation) = with_elicitation(members.get("elicitation")) else {
             return own;
-        }
-        let changed = [("_meta", meta), ("elicitation", elicitation)];
-        for (name, value) in changed {
-            if let Some(value) = value {
-                members.insert(name.to_owned(), value);
-            }
-        }
+        };
+        members.insert("elicitation".to_owned(), elicitation);
         RawJson::from_value(&members).unwrap_or(own)
     }
 
@@ -80,16 +67,6 @@ fn with_elicitation(own: Option<&RawJson>) -> Option<RawJson> {
     RawJson::from_value(&kinds).ok().filter(|_| is_changed)
 }
 
-/// A client's `_meta` without the private extension of JetBrains' clients for subagents with sessions of their own, if it has that.
-fn without_native_subagents(meta: &RawJson) -> Option<RawJson> {
-    let mut meta: Value = meta.read().ok()?;
-    let capabilities = meta.pointer_mut("/jetbrains/air/capabilities")?.as_array_mut()?;
-    let before = capabilities.len();
-    capabilities.retain(|capability| capability != NATIVE_SUBAGENTS);
-    let is_changed = capabilities.len() < before;
-    is_changed.then(|| RawJson::from(meta))
-}
-
 fn empty() -> RawJson {
     RawJson::from(Value::Object(serde_json::Map::new()))
 }
@@ -106,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_pass_byte_for_byte_but_for_elicitation_and_subagents() {
+    fn capabilities_pass_byte_for_byte_but_for_elicitation() {
         let whole = r#"{"elicitation": {"url":{ },"form":{"a":1.0}} , "x":1e2}"#;
         let table = [
             (whole, whole),
@@ -119,14 +96,6 @@ mod tests {
                 r#"{"elicitation":{"form":{},"url":{}},"fs":{"a": 1}}"#,
             ),
             ("{}", r#"{"elicitation":{"form":{},"url":{}}}"#),
-            (
-                r#"{"subagents":{},"_meta":{"x":1.50},"elicitation":{"form":{},"url":{ }}}"#,
-                r#"{"_meta":{"x":1.50},"elicitation":{"form":{},"url":{ }}}"#,
-            ),
-            (
-                r#"{"_meta":{"jetbrains":{"air":{"capabilities":["asyncTasks","nativeSubagentSessions"]}}},"elicitation":{"form":{},"url":{}}}"#,
-                r#"{"_meta":{"jetbrains":{"air":{"capabilities":["asyncTasks"]}}},"elicitation":{"form":{},"url":{}}}"#,
-            ),
             ("7", "7"),
         ];
         for (given, expected) in table {

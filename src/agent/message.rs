@@ -96,18 +96,6 @@ pub mod method {
         (TERMINAL_RELEASE, "/terminal"),
     ];
 
-    /// Whether the protocol names a request of agents.
-    #[must_use]
-    pub fn is_named_request(name: &str) -> bool {
-        matches!(name, REQUEST_PERMISSION | ELICITATION_CREATE) || is_of_client(name)
-    }
-
-    /// Whether a method is for the client's files or terminals.
-    #[must_use]
-    pub fn is_of_client(name: &str) -> bool {
-        OF_CLIENT.iter().any(|(known, _)| *known == name)
-    }
-
     /// Frequent names.
     pub(super) const FROM_AGENT: &[&str] = &[
         SESSION_UPDATE,
@@ -118,6 +106,32 @@ pub mod method {
         WRITE_TEXT_FILE,
         CANCEL_REQUEST,
     ];
+}
+
+/// What a request of the agent asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A permission of the user, whom any client may ask.
+    Permission,
+    /// An answer of the user, likewise.
+    Elicitation,
+    /// The files or terminals of one client.
+    OfClient,
+    /// Something that the protocol does not name.
+    Unnamed,
+}
+
+impl RequestKind {
+    /// The kind of the requests with this method.
+    #[must_use]
+    pub fn of(method: &str) -> Self {
+        match method {
+            method::REQUEST_PERMISSION => Self::Permission,
+            method::ELICITATION_CREATE => Self::Elicitation,
+            _ if method::OF_CLIENT.iter().any(|(known, _)| *known == method) => Self::OfClient,
+            _ => Self::Unnamed,
+        }
+    }
 }
 
 /// The name of a method.

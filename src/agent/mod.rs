@@ -15,6 +15,7 @@
 //! | [`envelope`] | scans one line without decoding it |
 //! | [`members`] | objects as their raw members |
 //! | [`message`] | shared types: ids, method names, errors |
+//! | [`subagent`] | how agents announce the sessions of subagents |
 //! | [`failure`] | classifies errors |
 //! | [`policy`] | answers questions automatically |
 //! | [`loopback`] | an agent: a separate program that knows only the protocol |
@@ -36,5 +37,6 @@ pub mod pool;
 pub mod process;
 pub mod session;
 pub mod split;
+pub mod subagent;
 pub mod sweep;
 pub mod wire;

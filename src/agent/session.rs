@@ -199,8 +199,8 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then.
-    pub fn cancel(&self, handle: &Handle) -> Result<(), CallError> {
-        let params = Self::of_session(method::SESSION_CANCEL, handle)?.build()?;
+    pub fn cancel(&self, handle: &Handle, client_params: Option<&RawValue>) -> Result<(), CallError> {
+        let params = Self::of_session(method::SESSION_CANCEL, handle, client_params)?.build()?;
         self.connection.notify(method::SESSION_CANCEL, &params)
     }
 
@@ -211,7 +211,7 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn close(&self, handle: &Handle, deadline: Duration) -> Result<Box<RawValue>, CallError> {
         self.offered(self.capabilities().close, method::SESSION_CLOSE)?;
-        let params = Self::of_session(method::SESSION_CLOSE, handle)?.build()?;
+        let params = Self::of_session(method::SESSION_CLOSE, handle, None)?.build()?;
         self.connection
             .call_within(method::SESSION_CLOSE, &params, deadline)
             .await
@@ -224,7 +224,8 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn delete(&self, handle: &Handle) -> Result<Box<RawValue>, CallError> {
         self.offered(self.capabilities().delete, method::SESSION_DELETE)?;
-        self.set(Self::of_session(method::SESSION_DELETE, handle)?).await
+        self.set(Self::of_session(method::SESSION_DELETE, handle, None)?)
+            .await
     }
 
     /// `session/list`, one page.
@@ -249,8 +250,13 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn set_mode(&self, handle: &Handle, mode_id: &str) -> Result<Box<RawValue>, CallError> {
-        let mut params = Self::of_session(method::SESSION_SET_MODE, handle)?;
+    pub async fn set_mode(
+        &self,
+        handle: &Handle,
+        mode_id: &str,
+        client_params: Option<&RawValue>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let mut params = Self::of_session(method::SESSION_SET_MODE, handle, client_params)?;
         params.set("modeId", mode_id)?;
         self.set(params).await
     }
@@ -265,8 +271,9 @@ impl AgentCalls {
         handle: &Handle,
         config_id: &str,
         value: &RawValue,
+        client_params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
-        let mut params = Self::of_session(method::SESSION_SET_CONFIG_OPTION, handle)?;
+        let mut params = Self::of_session(method::SESSION_SET_CONFIG_OPTION, handle, client_params)?;
         params.set("configId", config_id)?;
         if matches!(value.get(), "true" | "false") {
             params.set("type", "boolean")?;
@@ -281,8 +288,13 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn set_model(&self, handle: &Handle, model_id: &str) -> Result<Box<RawValue>, CallError> {
-        let mut params = Self::of_session(method::SESSION_SET_MODEL, handle)?;
+    pub async fn set_model(
+        &self,
+        handle: &Handle,
+        model_id: &str,
+        client_params: Option<&RawValue>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let mut params = Self::of_session(method::SESSION_SET_MODEL, handle, client_params)?;
         params.set("modelId", model_id)?;
         self.set(params).await
     }
@@ -309,9 +321,10 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn logout(&self) -> Result<Box<RawValue>, CallError> {
+    pub async fn logout(&self, client_params: Option<&RawValue>) -> Result<Box<RawValue>, CallError> {
         self.offered(self.capabilities().logout, method::LOGOUT)?;
-        self.set(Params::new(method::LOGOUT)).await
+        self.set(Params::from_client(method::LOGOUT, client_params)?)
+            .await
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -326,8 +339,12 @@ impl AgentCalls {
         }
     }
 
-    fn of_session(method: &'static str, handle: &Handle) -> Result<Params, CallError> {
-        let mut params = Params::new(method);
+    fn of_session(
+        method: &'static str,
+        handle: &Handle,
+        client_params: Option<&RawValue>,
+    ) -> Result<Params, CallError> {
+        let mut params = Params::from_client(method, client_params)?;
         params.set("sessionId", handle.as_str())?;
         Ok(params)
     }

@@ -324,12 +324,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the agent that the answer to a request is no longer needed. The agent still answers.
+    /// Tells the agent that the answer to a request is no longer needed. If the agent still answers, that is ignored.
     ///
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then.
     pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
+        // An agent that never answers does not keep it among the requests in flight.
+        self.shared.routes().forget(request);
         self.shared.check_alive()?;
         self.shared.enqueue(encode(
             None,

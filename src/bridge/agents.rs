@@ -24,7 +24,7 @@ handlers! {
 
     Logout(self, params, request) {
         let registry = Arc::clone(&self.registry);
-        let sign_out = || async move { registry.sign_out(&params.agent, None, params.reset).await };
+        let sign_out = || async move { registry.sign_out(&params.agent, None, params.reset, None).await };
         self.registry.once(None, request, sign_out).await?.read()
     }
 }
@@ -69,8 +69,15 @@ impl Bridge {
     ///
     /// # Errors
     /// The agent cannot be run, or refuses.
-    pub async fn sign_out(&self, agent: &AgentName, client: &ClientProfile) -> Result<(), BridgeError> {
-        self.registry.sign_out(agent, Some(client), false).await?;
+    pub async fn sign_out(
+        &self,
+        agent: &AgentName,
+        client: &ClientProfile,
+        params: Option<RawJson>,
+    ) -> Result<(), BridgeError> {
+        self.registry
+            .sign_out(agent, Some(client), false, params.as_ref())
+            .await?;
         Ok(())
     }
 

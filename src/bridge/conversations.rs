@@ -1,13 +1,15 @@
 //! `conversation/…`.
 
 use bridge_protocol::conversation::{
-    ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, EditAnswer, LineagePage, Settings,
+    CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, EditAnswer,
+    LineagePage, Settings,
 };
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
     Import, Lineage, ListConversations, Move, NewConversation, Prompt, Reset, ResolveConversation, Respond,
     Resume, TreeOf, Undo, Update,
 };
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{BridgeError, TurnId};
 
@@ -75,12 +77,7 @@ handlers! {
     }
 
     Update(self, params, request) {
-        let call = Call::Update {
-            title: params.title,
-            settings: (params.settings != Settings::default()).then_some(params.settings),
-            expected_revision: params.expected_revision,
-        };
-        self.call(&params.conversation_id, call, request).await
+        self.send_update(None, params, request).await
     }
 
     Prompt(self, params, request) {
@@ -99,11 +96,7 @@ handlers! {
     }
 
     Cancel(self, params, request) {
-        let call = Call::Cancel {
-            turn_id: params.turn_id,
-            queued: params.queued,
-        };
-        self.call_once(&params.conversation_id, call, request).await
+        self.send_cancel(None, params, request).await
     }
 
     Resume(self, params, request) {
@@ -226,6 +219,65 @@ impl Bridge {
     pub async fn edit(&self, turn: NewTurn, params: Edit) -> Result<EditAnswer, BridgeError> {
         self.carry_out(params, |params, request| self.send_edit(turn, params, request))
             .await
+    }
+
+    /// As [`Update`], with further parameters for the agent.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn update(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Update,
+    ) -> Result<ConversationAnswer, BridgeError> {
+        self.carry_out(params, |params, request| {
+            self.send_update(of_agent, params, request)
+        })
+        .await
+    }
+
+    /// As [`Cancel`], with further parameters for the agent.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn cancel(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Cancel,
+    ) -> Result<CancelAnswer, BridgeError> {
+        self.carry_out(params, |params, request| {
+            self.send_cancel(of_agent, params, request)
+        })
+        .await
+    }
+
+    async fn send_update(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Update,
+        request: Option<CallKey>,
+    ) -> Outcome<Update> {
+        let call = Call::Update {
+            title: params.title,
+            settings: (params.settings != Settings::default()).then_some(params.settings),
+            expected_revision: params.expected_revision,
+            params: of_agent,
+        };
+        self.call(&params.conversation_id, call, request).await
+    }
+
+    async fn send_cancel(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Cancel,
+        request: Option<CallKey>,
+    ) -> Outcome<Cancel> {
+        let call = Call::Cancel {
+            turn_id: params.turn_id,
+            queued: params.queued,
+            params: of_agent,
+        };
+        self.call_once(&params.conversation_id, call, request).await
     }
 
     async fn send_prompt(&self, turn: NewTurn, params: Prompt, request: Option<CallKey>) -> Outcome<Prompt> {

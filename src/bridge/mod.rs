@@ -175,6 +175,7 @@ impl Bridge {
         id: ConversationId,
         method: String,
         params: RawJson,
+        is_of_subagent: bool,
     ) -> Result<Result<RawJson, RawJson>, BridgeError> {
         let (reply, answer) = oneshot::channel();
         let reply = Some(reply);
@@ -183,6 +184,7 @@ impl Bridge {
             ClientMessage {
                 method,
                 params,
+                is_of_subagent,
                 reply,
             },
         )?;
@@ -206,6 +208,7 @@ impl Bridge {
         id: ConversationId,
         method: String,
         params: RawJson,
+        is_of_subagent: bool,
     ) -> Result<(), BridgeError> {
         let reply = None;
         Ok(self.registry.pass(
@@ -213,6 +216,7 @@ impl Bridge {
             ClientMessage {
                 method,
                 params,
+                is_of_subagent,
                 reply,
             },
         )?)

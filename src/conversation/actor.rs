@@ -511,7 +511,7 @@ impl Actor {
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot(reply) => {
-                if let Some(snapshot) = self.snapshot(false) {
+                if let Some(snapshot) = self.snapshot(false, false) {
                     // A caller that is gone needs no snapshot.
                     let _gone = reply.send(snapshot);
                 }
@@ -557,7 +557,7 @@ impl Actor {
     /// Once the editors have left, the agent runs for the daemon itself: nobody else has their files and terminals.
     fn run_for_whom_is_left(&mut self) {
         let is_busy = self.model.turn.is_some() || self.model.op.is_some();
-        if self.client.is_some() && !is_busy && !self.stream.has_profiles() {
+        if self.client.is_some() && !is_busy && !self.stream.has_editors() {
             self.run_as(None, false);
         }
     }

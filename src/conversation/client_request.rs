@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::agent::members::with_member;
 use crate::agent::message::{
-    AgentError, CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId, method,
+    AgentError, CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId,
+    RequestKind,
 };
 use crate::agent::wire::Connection;
 
@@ -64,9 +65,9 @@ impl ClientRequest {
     /// No client can answer it.
     pub(super) fn refuse(mut self) {
         let why = format!("no client that has this session open offers {}", self.method);
-        let code = match method::is_of_client(self.method.as_str()) {
-            true => INTERNAL_ERROR,
-            false => METHOD_NOT_FOUND,
+        let code = match RequestKind::of(self.method.as_str()) {
+            RequestKind::OfClient => INTERNAL_ERROR,
+            _ => METHOD_NOT_FOUND,
         };
         self.fail(code, why);
     }
@@ -89,8 +90,10 @@ impl ClientRequest {
 pub struct ClientMessage {
     /// Its method.
     pub method: String,
-    /// Its parameters. The session's id is replaced.
+    /// Its parameters. The session's id is replaced, unless it is that of a subagent's session.
     pub params: RawJson,
+    /// Whether they name such a session.
+    pub is_of_subagent: bool,
     /// Receives the agent's answer to a request; if it is dropped, the session is not open. None for a notification. If the
     /// receiver is dropped, the request is cancelled.
     pub reply: Option<oneshot::Sender<Result<Box<RawValue>, CallError>>>,
@@ -102,9 +105,11 @@ impl ClientMessage {
         let connection = session.lease.connection().clone();
         let handle = RawJson::from(Value::from(session.attachment.handle.as_str()));
         // Parameters that name a session are an object.
-        let Some(sent) = with_member(self.params.get(), "sessionId", handle) else {
-            return;
+        let sent = match self.is_of_subagent {
+            true => Some(self.params),
+            false => with_member(self.params.get(), "sessionId", handle),
         };
+        let Some(sent) = sent else { return };
         let Some(mut reply) = self.reply else {
             if let Err(error) = connection.notify(&self.method, sent.as_raw()) {
                 tracing::debug!(%error, method = self.method, "a client's notification did not reach the agent");
@@ -119,6 +124,7 @@ impl ClientMessage {
             }
         };
         let (sender, answer) = oneshot::channel();
+        session.passed.retain(|_, reply| !reply.is_closed());
         session.passed.insert(request, sender);
         tokio::spawn(async move {
             tokio::select! {

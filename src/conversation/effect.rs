@@ -30,7 +30,7 @@ use super::growth::Loaded;
 use super::line::Dropped;
 use super::work::Progress;
 
-pub use call::{Asked, Call, Fork, NewTurn};
+pub use call::{Asked, AskedSettings, Call, Fork, NewTurn};
 pub use cut::{Arrival, Part};
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -185,8 +185,8 @@ pub enum Work {
     },
     /// Look for a prompt in the transcript of its session.
     Ascertain(Box<CutPrompt>),
-    /// Apply settings to the open session.
-    Configure(Box<Settings>),
+    /// Apply settings to the open session, some of them for an editor.
+    Configure(Box<Settings>, Option<Box<AskedSettings>>),
 }
 
 /// What [`Work`] has done.
@@ -482,8 +482,8 @@ pub enum Effect<R> {
     RetireAgent,
     /// Send the prompt, with these further parameters.
     SendPrompt(PromptContent, Option<RawJson>),
-    /// Send the cancellation.
-    SendCancel,
+    /// Send the cancellation, with these further parameters.
+    SendCancel(Option<RawJson>),
     /// Answer the agent's question.
     AnswerAgent(InterruptId, RawJson),
     /// Set a deadline this many milliseconds from now.

@@ -42,7 +42,9 @@ pub struct Encoded {
     is_of_turn: bool,
     /// For an update: the parameters that it came with, if there is more in them than a session and the update.
     params: Option<Arc<str>>,
-    /// For a snapshot: the updates of the running turn that are still held.
+    /// Whether it is an update in the session of a subagent: it has parameters and no text.
+    is_of_subagent: bool,
+    /// For the snapshot of an editor: the updates of the running turn that are still held.
     updates: Option<Box<[Encoded]>>,
 }
 
@@ -56,6 +58,7 @@ impl Encoded {
             update: None,
             is_of_turn: false,
             params: None,
+            is_of_subagent: false,
             updates: None,
         }
     }
@@ -63,6 +66,12 @@ impl Encoded {
     /// How many bytes it takes.
     fn len_bytes(&self) -> usize {
         self.text.len() + self.params.as_ref().map_or(0, |params| params.len())
+    }
+
+    /// The parameters of an update in the session of a subagent, which only clients get that know those sessions.
+    #[must_use]
+    pub fn of_subagent(&self) -> Option<&str> {
+        self.params().filter(|_| self.is_of_subagent)
     }
 
     /// The parameters that the agent's update came with, byte for byte, if there is more in them than a session and the update.
@@ -120,8 +129,9 @@ pub trait Subscriber: Send {
     /// Whether it has disconnected.
     fn is_gone(&self) -> bool;
 
-    /// Whether the agent may run for its client.
-    fn has_profile(&self) -> bool {
+    /// Whether its client is an editor: the agent may run for it, and its snapshots have the updates of the running turn beside the
+    /// text.
+    fn is_editor(&self) -> bool {
         false
     }
 
@@ -434,6 +444,18 @@ impl Stream {
         );
     }
 
+    /// Emits an update in the session of a subagent, with the parameters that it came with.
+    pub fn emit_update_of_subagent(&mut self, is_of_turn: bool, params: &str, at: &str) {
+        let sequence = self.hub.next();
+        let event = Encoded {
+            is_of_turn,
+            params: Some(params.into()),
+            is_of_subagent: true,
+            ..Encoded::new(sequence, self.conversation, String::new())
+        };
+        self.publish(event, at);
+    }
+
     /// Passes a request of the agent to the subscriber whose client is suited best; gives it back if no client is.
     pub fn ask(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
         let seats = self.seats.iter_mut();
@@ -546,9 +568,9 @@ impl Stream {
         !self.seats.is_empty()
     }
 
-    /// Whether a client is connected for which the agent may run.
-    pub fn has_profiles(&mut self) -> bool {
-        self.has_subscribers() && self.seats.iter().any(|seat| seat.subscriber.has_profile())
+    /// Whether an editor is connected.
+    pub fn has_editors(&mut self) -> bool {
+        self.has_subscribers() && self.seats.iter().any(|seat| seat.subscriber.is_editor())
     }
 
     fn begin(&self, sequence: u64, at: &str, room: usize) -> String {

@@ -28,7 +28,7 @@ use crate::agent::session::{AgentCalls, SessionOptions};
 use crate::agent::wire::{Attachment, Handle};
 
 use super::closed_sessions::ClosedSessions;
-use super::effect::Opened;
+use super::effect::{AskedSettings, Opened};
 use super::error::ConversationError;
 use super::growth::Tally;
 use super::reported::is_of;
@@ -301,7 +301,7 @@ async fn open_in(
     settings.mode = settings
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
-    if let Err(refused) = configure(entry, &calls, handle, &settings, &answer.info).await {
+    if let Err(refused) = configure(entry, &calls, handle, &settings, None, &answer.info).await {
         giving_up.closed.close(session, false, Duration::ZERO);
         return Err(refused);
     }
@@ -326,7 +326,7 @@ fn in_mode(modes: &RawJson, mode: &str) -> Option<RawJson> {
 }
 
 /// Applies model, mode and options to an open session, where they are not what the agent says they are already. `known`: what it
-/// says.
+/// says. `asked`: those of them that an editor asked for.
 ///
 /// # Errors
 /// The first setting that the agent refused, or the end of the agent.
@@ -335,15 +335,26 @@ pub async fn configure(
     calls: &AgentCalls,
     handle: &Handle,
     settings: &Settings,
+    asked: Option<&AskedSettings>,
     known: &SessionInfo,
 ) -> Result<(), OpenError> {
+    let params = |is_it: &dyn Fn(&Settings) -> bool| {
+        let asked = asked.filter(|asked| is_it(&asked.settings));
+        asked.map(|asked| asked.params.as_raw())
+    };
     let options: Vec<Value> = known
         .config_options
         .as_ref()
         .and_then(|options| options.read().ok())
         .unwrap_or_default();
     for (id, value) in settings.config.iter().flatten() {
-        let result = calls.set_config_option(handle, id, value.as_raw()).await;
+        let params = params(&|asked| {
+            asked
+                .config
+                .as_ref()
+                .is_some_and(|config| config.contains_key(id))
+        });
+        let result = calls.set_config_option(handle, id, value.as_raw(), params).await;
         result.map_err(|source| OpenError::of_setting(id, value.get(), known, source))?;
     }
     if let Some(model) = &settings.model {
@@ -353,12 +364,13 @@ pub async fn configure(
             .and_then(Value::as_str);
         if current != Some(model.as_str()) {
             let by_option = option.and_then(|option| option.get("id")).and_then(Value::as_str);
+            let params = params(&|asked| asked.model.is_some());
             let result = match (by_option, entry.kind.model_setting) {
                 (Some(id), _) => {
                     let value = RawJson::from(Value::from(model.as_str()));
-                    calls.set_config_option(handle, id, value.as_raw()).await
+                    calls.set_config_option(handle, id, value.as_raw(), params).await
                 }
-                (None, ModelSetting::ConfigOptionOrSetModel) => calls.set_model(handle, model).await,
+                (None, ModelSetting::ConfigOptionOrSetModel) => calls.set_model(handle, model, params).await,
                 (None, ModelSetting::ConfigOption) => Err(CallError::Unsupported(MethodName::known(
                     method::SESSION_SET_CONFIG_OPTION,
                 ))),
@@ -378,7 +390,9 @@ pub async fn configure(
             .and_then(|modes| modes.read::<Modes>().ok())
             .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
-            let result = calls.set_mode(handle, mode).await;
+            let result = calls
+                .set_mode(handle, mode, params(&|asked| asked.mode.is_some()))
+                .await;
             result.map_err(|source| OpenError::of_setting("mode", mode, known, source))?;
         }
     }

@@ -47,6 +47,9 @@ impl Subscriber for SocketSubscriber {
         if self.is_gone() {
             return Taken::Gone;
         }
+        if event.of_subagent().is_some() {
+            return Taken::Yes;
+        }
         match self.feed.try_send(&event.text) {
             Ok(()) => Taken::Yes,
             Err(PushError::Full) => Taken::Full,
@@ -55,7 +58,9 @@ impl Subscriber for SocketSubscriber {
     }
 
     fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
-        Box::pin(async move { !self.is_gone() && self.feed.send(&event.text).await.is_ok() })
+        Box::pin(async move {
+            !self.is_gone() && (event.of_subagent().is_some() || self.feed.send(&event.text).await.is_ok())
+        })
     }
 
     fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>> {

@@ -375,3 +375,28 @@ fn a_continuation_is_called_off_before_it_is_sent() {
     gate.open();
     assert_eq!(said(&editor.prompt(&session, "one")), "echo: one");
 }
+
+/// It must not cancel the turn that begins in its place.
+#[test]
+fn a_continuation_that_is_called_off_leaves_the_turn_of_another_client_alone() {
+    let (home, gate) = Gate::home();
+    let daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_endless(&session);
+    daemon.kill();
+    let _daemon = home.start();
+    let (mut editor, mut other) = (Editor::start(&home), Editor::start(&home));
+    gate.hold("session/resume");
+    let continued = editor.begin_prompt(&session, "/continue");
+    gate.wait_until_held();
+    let prompt = other.begin_prompt(&session, "[[say mine]] [[ask may I]] [[say done]]");
+    eventually(|| has_queue(&home, &session));
+    editor.notify("$/cancel_request", json!({"requestId": continued}));
+    assert_eq!(editor.finish(continued).result()["stopReason"], "cancelled");
+    gate.open();
+    let asked = other.until_permission_asked();
+    other.allow(&asked);
+    let ended = other.finish(prompt);
+    assert_eq!(ended.result()["stopReason"], "end_turn");
+    assert_eq!(ended.texts("agent_message_chunk"), ["done"]);
+}

@@ -9,6 +9,7 @@ use super::Home;
 use super::editor::{Editor, command, eventually};
 use super::recorder::Recorder;
 use crate::home::wait_for_end;
+use crate::scripted;
 
 /// The answer to `initialize` of an editor with these capabilities, behind `sessionctl acp` with these arguments.
 fn initialized(home: &Home, arguments: &[&str], capabilities: Value) -> (Editor, Value) {
@@ -161,4 +162,22 @@ fn an_upgraded_agent_is_asked_again() {
         let (_editor, about) = initialized(&home, &[], json!({}));
         about["authMethods"][0]["id"] == "new"
     });
+}
+
+/// Their methods name no session, so they would reach no agent.
+#[test]
+fn what_cannot_reach_an_agent_is_not_offered() {
+    let offered = r#"{"auth":{"logout":{"n":1.50},"status":{}},"mcpCapabilities":{"acp":true,"sse":true},"providers":{},"x":1E+2}"#;
+    let home = Home::with_config(&scripted::configured("scripted", Some(offered)));
+    let _daemon = home.start();
+    let (editor, about) = initialized(&home, &["--agent", "scripted"], json!({}));
+    let capabilities = &about["agentCapabilities"];
+    assert_eq!(capabilities["auth"], json!({"logout": {"n": 1.50}}));
+    assert_eq!(capabilities["mcpCapabilities"], json!({"sse": true}));
+    assert!(capabilities.get("providers").is_none(), "{capabilities}");
+    let line = editor.received.last().unwrap();
+    assert!(
+        line.contains(r#""logout":{"n":1.50}"#) && line.contains(r#""x":1E+2"#),
+        "{line}"
+    );
 }

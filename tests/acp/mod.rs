@@ -30,6 +30,7 @@ mod recorder;
 mod replaying;
 mod requirements;
 mod stalled;
+mod subagents;
 
 use crate::home::Home;
 use crate::support::DEADLINE;

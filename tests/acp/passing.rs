@@ -1,6 +1,6 @@
 //! What the protocol does not name passes between editor and agent byte for byte.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::editor::{Editor, command, eventually, run};
 use super::recorder::Recorder;
@@ -281,4 +281,152 @@ fn unnamed_requests_about_a_session_that_the_editor_has_not_open_are_refused() {
     assert_eq!(one.call("_echo", params).code(), -32002);
     let heard = scripted::heard(&home, "scripted");
     assert!(!heard.iter().any(|message| message["method"] == "_x/told"));
+}
+
+/// As many as may be in flight at an agent.
+#[test]
+fn cancelled_requests_that_the_agent_never_answers_leave_room_for_others() {
+    const IN_FLIGHT: usize = 4_096;
+    const AT_ONCE: usize = 64;
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    for _ in 0..IN_FLIGHT / AT_ONCE {
+        let params = json!({ "sessionId": session });
+        let mut open: Vec<u64> = (0..AT_ONCE)
+            .map(|_| editor.begin("_silence", params.clone()))
+            .collect();
+        for silent in &open {
+            editor.notify("$/cancel_request", json!({ "requestId": silent }));
+        }
+        editor.until(|message| {
+            open.retain(|silent| message["id"] != *silent || message["error"]["code"] != -32800);
+            open.is_empty()
+        });
+    }
+    assert_eq!(editor.prompt(&session, &scripted::chunk("heard")).said(), "heard");
+}
+
+#[test]
+fn unnamed_parameters_of_settings_and_cancellations_reach_the_agent() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    let request = |id: u64, method: &str, members: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"sessionId":"{session}",{members},{UNNAMED}}}}}"#
+        )
+    };
+    editor.line(&request(801, "session/set_mode", r#""modeId":"plan""#));
+    editor.finish(801).result();
+    let option = r#""configId":"model","value":"loop-2""#;
+    editor.line(&request(802, "session/set_config_option", option));
+    editor.finish(802).result();
+    let turn = editor.begin_endless(&session);
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","method":"session/cancel","params":{{"sessionId":"{session}",{UNNAMED}}}}}"#
+    ));
+    assert_eq!(editor.finish(turn).result()["stopReason"], "cancelled");
+    // They are those of that request only.
+    let mode = json!({"sessionId": session, "modeId": "default"});
+    editor.call("session/set_mode", mode).result();
+    editor.line(&format!(
+        r#"{{"jsonrpc":"2.0","id":803,"method":"logout","params":{{{UNNAMED}}}}}"#
+    ));
+    editor.finish(803).result();
+
+    let lines = recorder.all_lines();
+    let sent = |method: &str| {
+        let method = format!(r#""method":"{method}""#);
+        let sent = lines.iter().filter(|line| line.contains(&method));
+        sent.map(|line| has_unnamed(line)).collect::<Vec<bool>>()
+    };
+    assert_eq!(sent("session/set_mode"), [true, false], "{lines:#?}");
+    // The option is set again with each change of a setting.
+    assert_eq!(sent("session/set_config_option"), [true, false], "{lines:#?}");
+    for method in ["session/cancel", "logout"] {
+        assert_eq!(sent(method), [true], "{method}: {lines:#?}");
+    }
+}
+
+/// An editor may not know such a request, and never answer it.
+#[test]
+fn an_unnamed_request_of_the_agent_is_answered_at_the_end_of_its_turn_at_the_latest() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let ask = |id: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"_x/ask","params":{{"sessionId":$S}}}}"#)
+    };
+    let cancelled_at_agent = |id: &str| {
+        eventually(|| {
+            let heard = scripted::heard(&home, "scripted");
+            let mut answers = heard.iter().filter(|message| message["id"] == id);
+            answers.any(|answer| answer["error"]["code"] == -32800)
+        });
+    };
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let turn = editor.begin_prompt(&session, &ask("ended"));
+    let ended = editor.finish(turn);
+    assert_eq!(ended.result()["stopReason"], "end_turn");
+    let request = ended.before.iter().find(|message| message["method"] == "_x/ask");
+    let withdrawn = |request: &Value, messages: &[Value]| {
+        let mut withdrawals = messages
+            .iter()
+            .filter(|message| message["method"] == "$/cancel_request");
+        withdrawals.any(|message| message["params"]["requestId"] == request["id"])
+    };
+    assert!(withdrawn(request.unwrap(), &ended.before), "{ended:?}");
+    cancelled_at_agent("ended");
+
+    let waiting = |id: &str| format!("{}\nawait \"{id}\"", ask(id));
+    let turn = editor.begin_prompt(&session, &waiting("cancelled"));
+    let request = editor.until_asked("_x/ask");
+    editor.cancel(&session);
+    let ended = editor.finish(turn);
+    assert_eq!(ended.result()["stopReason"], "cancelled");
+    assert!(withdrawn(&request, &ended.before), "{ended:?}");
+    cancelled_at_agent("cancelled");
+
+    editor.begin_prompt(&session, &waiting("closed"));
+    let request = editor.until_asked("_x/ask");
+    let closed = editor.close(&session);
+    assert!(withdrawn(&request, &closed.before), "{closed:?}");
+    cancelled_at_agent("closed");
+
+    editor.begin_prompt(&session, &waiting("left"));
+    editor.until_asked("_x/ask");
+    editor.kill();
+    cancelled_at_agent("left");
+}
+
+#[test]
+fn a_notification_without_a_session_reaches_nobody() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    editor.notify("_x/told", json!({"n": 1}));
+    editor.line(r#"{"jsonrpc":"2.0","method":"_x/told"}"#);
+    editor.line(r#"{"jsonrpc":"2.0","method":"session/cancel","params":{}}"#);
+    let script = [
+        r#"{"jsonrpc":"2.0","method":"_x/told","params":{"n":1}}"#.to_owned(),
+        r#"{"jsonrpc":"2.0","method":"_x/told"}"#.to_owned(),
+        r#"{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"plan"}}}"#
+            .to_owned(),
+        scripted::chunk("done"),
+    ];
+    let ended = editor.prompt(&session, &script.join("\n"));
+    assert_eq!(ended.said(), "done");
+    assert!(
+        !editor
+            .received
+            .iter()
+            .any(|line| line.contains("_x/told") || line.contains("plan"))
+    );
+    let heard = scripted::heard(&home, "scripted");
+    let told = |message: &Value| message["method"] == "_x/told" || message["method"] == "session/cancel";
+    assert!(!heard.iter().any(told), "{heard:#?}");
 }

@@ -184,3 +184,42 @@ fn a_question_that_was_never_sent_is_not_withdrawn() {
     one.answer(&asked, json!({"outcome": {"outcome": "cancelled"}}));
     one.finish(turn).result();
 }
+
+/// The oldest ones are forgotten: an agent may never report the end of a visit.
+#[test]
+fn the_ends_of_the_newest_visits_are_reported() {
+    const REMEMBERED: usize = 64;
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::with(&home, able());
+    let session = editor.new_session_of("scripted", &home);
+    let id = |page: usize| format!("page-{page}");
+    let pages = 0..=REMEMBERED;
+    let mut script: Vec<String> = pages
+        .clone()
+        .map(|page| {
+            let url = json!({
+                "mode": "url", "message": "Sign in", "url": "https://example.com/", "elicitationId": id(page),
+            });
+            question(&url)
+        })
+        .collect();
+    script.extend(pages.clone().map(|page| {
+        let params = json!({ "elicitationId": id(page) });
+        json!({"jsonrpc": "2.0", "method": "elicitation/complete", "params": params}).to_string()
+    }));
+    let prompt = editor.begin_prompt(&session, &script.join("\n"));
+    for _ in pages.clone() {
+        let asked = editor.until_asked(CREATE);
+        editor.answer(&asked, json!({"action": "accept"}));
+    }
+    let ended = editor.finish(prompt);
+    let reports = ended
+        .before
+        .iter()
+        .filter(|message| message["method"] == "elicitation/complete");
+    let reported: Vec<_> = reports
+        .map(|report| report["params"]["elicitationId"].clone())
+        .collect();
+    assert_eq!(reported, pages.skip(1).map(id).collect::<Vec<_>>());
+}

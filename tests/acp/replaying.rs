@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::editor::{Editor, show};
+use super::editor::{Editor, eventually, run, show};
+use crate::gate::Gate;
 use crate::home::Home;
 
 /// A load shows its first page before it reads the last one, which it reads again while the newest turn is missing.
@@ -41,4 +42,70 @@ fn a_turn_that_ends_during_a_load_is_shown_once() {
         let shown = messages.iter().filter(|message| is_said(message, text));
         assert_eq!(shown.count(), 1, "{text}");
     }
+}
+
+/// An editor with files and a session in which an option was set, which the agent is sent again with other servers.
+fn with_option(home: &Home) -> (Editor, String) {
+    let mut editor = Editor::with(home, json!({"fs": {"readTextFile": true}}));
+    let session = editor.new_session(home);
+    let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
+    editor.call("session/set_config_option", option).result();
+    (editor, session)
+}
+
+/// Begins a load of an open session that waits for the agent to take the option, before it has a snapshot.
+fn begin_held_load(editor: &mut Editor, session: &str, home: &Home, gate: &Gate) -> u64 {
+    gate.hold("session/set_config_option");
+    let server = json!({"name": "a", "command": "/bin/true", "args": [], "env": []});
+    let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": [server]});
+    let load = editor.begin("session/load", params);
+    gate.wait_until_held();
+    load
+}
+
+#[test]
+fn a_question_that_was_answered_during_a_load_is_withdrawn() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let (mut editor, session) = with_option(&home);
+    let turn = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+    let asked = editor.until_permission_asked();
+    let load = begin_held_load(&mut editor, &session, &home, &gate);
+    run(&home, &["answer", &session, "allow"]);
+    gate.open();
+    let mut messages = editor.until(|message| message["method"] == "$/cancel_request");
+    let withdrawn = messages.pop().unwrap();
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    // They may end in any order.
+    let mut open = vec![load, turn];
+    editor.until(|message| {
+        open.retain(|request| message["id"] != *request || message["result"].is_null());
+        open.is_empty()
+    });
+}
+
+#[test]
+fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let (mut editor, session) = with_option(&home);
+    // The call comes when the load is held: until then, the agent streams.
+    let turn = editor.begin_prompt(
+        &session,
+        r#"[[say begun]] [[stream 40 50]] [[write marker x]] [[call fs/read_text_file {"path":"/a"}]]"#,
+    );
+    editor.until_said("begun");
+    let load = begin_held_load(&mut editor, &session, &home, &gate);
+    let marker = std::path::Path::new(&home.project()).join("marker");
+    eventually(|| marker.exists());
+    gate.open();
+    let loaded = editor.finish(load);
+    loaded.result();
+    let asked = editor.until_asked("fs/read_text_file");
+    editor.answer(&asked, json!({"content": "text"}));
+    let ended = editor.finish(turn);
+    assert_eq!(
+        ended.texts("agent_message_chunk").last(),
+        Some(&r#"{"content":"text"}"#)
+    );
 }

@@ -11,7 +11,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor};
+use super::editor::{Answered, Editor, eventually};
 use super::sdks::{PYTHON, RUST, Sdk, TYPESCRIPT};
 use super::{ClientLab, said, text};
 use crate::real_claude::bridge::Bridge;
@@ -251,4 +251,21 @@ fn acpx_finds_its_session_again_in_each_process() {
     assert!(acpx.run(&["[[recall]]"]).contains("first words"));
     only_conversations(&lab, &[&session]);
     acpx.run(&["sessions", "close"]);
+}
+
+/// Of forks and deletions acpx knows nothing.
+#[test]
+#[ignore = "installs the real adapter"]
+fn acpx_cancels_the_prompt_of_another_process() {
+    let lab = or_skip!(ClientLab::new());
+    let acpx = Acpx { lab: &lab };
+    let session = acpx.run(&["sessions", "new"]);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| acpx.run(&["[[hang]]"]));
+        eventually(|| lab.sessionctl(&["show", &session])["conversation"]["state"] == "prompting");
+        acpx.run(&["cancel"]);
+        running.join().expect("the end of the prompt");
+    });
+    assert!(acpx.run(&["[[recall]]"]).contains("[[hang]]"));
+    only_conversations(&lab, &[&session]);
 }

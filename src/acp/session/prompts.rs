@@ -68,6 +68,13 @@ impl Session {
         end
     }
 
+    /// The turn that a prompt continues, once it has begun and until it ends.
+    pub(in crate::acp) fn continued(&self, prompt: &TurnId) -> Option<TurnId> {
+        let state = self.lock();
+        let own = state.prompts.iter().find(|own| own.id == *prompt)?;
+        own.continuation.as_ref()?.turn.clone()
+    }
+
     /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
     /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
     pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {

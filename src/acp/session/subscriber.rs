@@ -20,10 +20,12 @@ pub(super) struct SessionSubscriber {
 }
 
 impl SessionSubscriber {
-    /// The session, while this is the subscription that counts.
+    /// The session, while this is the subscription that counts, or takes what the agent asks.
     fn session(&self) -> Option<Arc<Session>> {
         let session = self.session.upgrade()?;
-        let counts = session.lock().subscription == self.number;
+        let state = session.lock();
+        let counts = state.asked_by.unwrap_or(state.subscription) == self.number;
+        drop(state);
         counts.then_some(session)
     }
 }
@@ -56,7 +58,7 @@ impl Subscriber for SessionSubscriber {
         Some(self)
     }
 
-    fn has_profile(&self) -> bool {
+    fn is_editor(&self) -> bool {
         true
     }
 
@@ -85,7 +87,8 @@ impl Subscriber for SessionSubscriber {
 
     fn is_gone(&self) -> bool {
         self.session.upgrade().is_none_or(|session| {
-            session.peer.outbox.is_closed() || session.lock().subscription > self.number
+            let state = session.lock();
+            session.peer.outbox.is_closed() || state.asked_by.unwrap_or(state.subscription) > self.number
         })
     }
 }

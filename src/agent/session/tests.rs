@@ -173,7 +173,7 @@ async fn methods_that_are_not_offered_are_not_sent() {
         unsupported(calls.list(None, None).await.unwrap_err()),
         "session/list"
     );
-    assert_eq!(unsupported(calls.logout().await.unwrap_err()), "logout");
+    assert_eq!(unsupported(calls.logout(None).await.unwrap_err()), "logout");
     assert_eq!(connection.attached(), 0);
 }
 

@@ -15,7 +15,9 @@ use tokio::time::Instant;
 use super::routes::Refusal;
 use super::{Shared, WireOptions};
 use crate::agent::envelope::{Envelope, Kind, Oversized};
-use crate::agent::message::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, method};
+use crate::agent::message::{
+    INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, RequestKind, method,
+};
 use crate::agent::process::{Death, DeathWatch};
 use crate::agent::split::{Piece, Splitter};
 
@@ -204,7 +206,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
         allows_unnamed,
         ..
     } = &shared.options;
-    let is_unnamed = *allows_unnamed && !method::is_named_request(&name);
+    let is_unnamed = *allows_unnamed && RequestKind::of(&name) == RequestKind::Unnamed;
     if !is_unnamed && !allowed_requests.contains(&method) {
         tracing::debug!(%method, "refused a request of the agent: method not offered");
         shared.refuse(raw_id, METHOD_NOT_FOUND, "method not found");

@@ -16,6 +16,7 @@ use crate::agent::message::{
     AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId, method,
 };
 use crate::agent::process::Death;
+use crate::agent::subagent;
 
 /// How many lines are stashed for unknown handles. An agent may mention a session before it answers the request for
 /// it.
@@ -56,6 +57,8 @@ struct Route {
     inbox: InboxSender,
     generation: u64,
     open_requests: usize,
+    /// The sessions of its subagents, the newest last.
+    subagents: VecDeque<Arc<str>>,
 }
 
 /// An unanswered request of the agent, and its inbox.
@@ -71,6 +74,8 @@ struct AgentRequest {
 pub(super) struct Routes {
     waiters: HashMap<RequestId, Waiter>,
     routes: HashMap<Arc<str>, Route>,
+    /// The sessions of subagents, with the handle of the session that they belong to.
+    subagents: HashMap<Arc<str>, Arc<str>>,
     agent_requests: HashMap<RawId, AgentRequest>,
     stash: VecDeque<(Box<str>, MethodName, Line)>,
     stashed_bytes: usize,
@@ -139,9 +144,11 @@ impl Routes {
             inbox: inbox.clone(),
             generation,
             open_requests: 0,
+            subagents: VecDeque::new(),
         };
+        self.subagents.remove(handle.as_str());
         self.routes.insert(Arc::clone(&handle.0), route);
-        self.hand_over(handle, inbox);
+        self.hand_over(handle.as_str(), inbox);
         Ok(Attachment {
             handle: handle.clone(),
             generation,
@@ -163,19 +170,56 @@ impl Routes {
 
     /// Passes a notification on. Returns how many entries are queued in its inbox.
     pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
-        let Some(route) = self.routes.get(handle) else {
+        let Some((owner, route)) = self.route(handle) else {
             self.stash(handle, method, line);
             return 0;
         };
-        match route.inbox.push_update(method, line.to_line()) {
+        let pushed = route.inbox.push_update(method, line.to_line());
+        let announced = line
+            .update_kind()
+            .and_then(|kind| subagent::announced(&kind, line.update()?));
+        if let Some(announced) = announced {
+            self.add_subagent(&owner, &announced);
+        }
+        match pushed {
             Pushed::Waiting(waiting) => waiting,
             Pushed::Dropped => usize::MAX,
             Pushed::Closed => {
                 tracing::debug!(handle, "a session's owner was dropped without detaching it");
-                self.remove_route(handle, None);
+                self.remove_route(&owner, None);
                 0
             }
         }
+    }
+
+    /// The route of a session, with its handle. A session of a subagent has that of the session that it belongs to.
+    fn route(&self, handle: &str) -> Option<(Arc<str>, &Route)> {
+        let found = self.routes.get_key_value(handle);
+        let found = found.or_else(|| self.routes.get_key_value(self.subagents.get(handle)?));
+        found.map(|(handle, route)| (Arc::clone(handle), route))
+    }
+
+    /// Routes the session of a subagent from its announcement on. A session that is routed already stays where it is.
+    fn add_subagent(&mut self, owner: &Arc<str>, session: &str) {
+        if session.len() > HANDLE_LIMIT_BYTES
+            || self.routes.contains_key(session)
+            || self.subagents.contains_key(session)
+        {
+            return;
+        }
+        let Some(route) = self.routes.get_mut(owner) else {
+            return;
+        };
+        if route.subagents.len() == subagent::MAX_SESSIONS
+            && let Some(oldest) = route.subagents.pop_front()
+        {
+            self.subagents.remove(&oldest);
+        }
+        let inbox = route.inbox.clone();
+        let key: Arc<str> = session.into();
+        route.subagents.push_back(Arc::clone(&key));
+        self.subagents.insert(key, Arc::clone(owner));
+        self.hand_over(session, &inbox);
     }
 
     /// Passes on a notification about a request of the agent, to the inbox of that request.
@@ -199,7 +243,7 @@ impl Routes {
 
     /// Records updates that were lost, in one session or in all if the session is unknown.
     pub(super) fn overflow(&mut self, handle: Option<&str>) {
-        if let Some(route) = handle.and_then(|handle| self.routes.get(handle)) {
+        if let Some((_, route)) = handle.and_then(|handle| self.route(handle)) {
             route.inbox.push_overflow(1);
             return;
         }
@@ -222,14 +266,11 @@ impl Routes {
         }
         let (inbox, attachment) = match line.session_id() {
             Some(handle) => {
-                let (key, route) = self
-                    .routes
-                    .get_key_value(&*handle)
-                    .ok_or(Refusal::UnknownSession)?;
+                let (owner, route) = self.route(&handle).ok_or(Refusal::UnknownSession)?;
                 if route.open_requests >= MAX_OPEN_REQUESTS {
                     return Err(Refusal::TooMany);
                 }
-                let handle = Handle(Arc::clone(key));
+                let handle = Handle(owner);
                 (
                     route.inbox.clone(),
                     Some(Attachment {
@@ -404,6 +445,7 @@ impl Routes {
             inbox.push_control(Incoming::Died(Arc::clone(death)));
         }
         self.routes.clear();
+        self.subagents.clear();
         self.agent_requests.clear();
         self.stash.clear();
         self.stashed_bytes = 0;
@@ -473,7 +515,14 @@ impl Routes {
             return;
         }
         let generation = route.generation;
-        self.routes.remove(handle);
+        for subagent in self
+            .routes
+            .remove(handle)
+            .into_iter()
+            .flat_map(|route| route.subagents)
+        {
+            self.subagents.remove(&subagent);
+        }
         let belongs = |asked: &AgentRequest| {
             asked
                 .attachment
@@ -505,9 +554,9 @@ impl Routes {
         }
     }
 
-    fn hand_over(&mut self, handle: &Handle, inbox: &InboxSender) {
+    fn hand_over(&mut self, handle: &str, inbox: &InboxSender) {
         for (owner, method, line) in std::mem::take(&mut self.stash) {
-            if *owner == *handle.as_str() {
+            if *owner == *handle {
                 self.stashed_bytes -= line.len_bytes();
                 inbox.push_update(method, line);
             } else {

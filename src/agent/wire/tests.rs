@@ -5,6 +5,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, 
 use super::*;
 use crate::agent::envelope::Line;
 use crate::agent::inbox::{InboxLimits, InboxReceiver, Incoming, MAX_OPEN_REQUESTS, inbox};
+use crate::agent::subagent;
 
 /// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -282,6 +283,39 @@ async fn requests_can_be_cancelled_in_both_directions() {
     peer.write(&(permission("s", "8") + "{\"method\":\"$/cancel_request\",\"params\":{\"requestId\":8}}\n"))
         .await;
     assert_eq!(take(&mut receiver, 2).await, ["ask 8", "$/cancel_request"]);
+}
+
+#[tokio::test]
+async fn sessions_of_subagents_share_the_inbox_of_the_session_that_announced_them() {
+    let announcement = |of: &str, subagent: &str| {
+        format!(
+            "{{\"method\":\"session/update\",\"params\":{{\"sessionId\":\"{of}\",\"update\":{{\"sessionUpdate\":\
+             \"subagent_update\",\"sessionId\":\"{subagent}\",\"t\":\"announced\"}}}}}}\n"
+        )
+    };
+    let (connection, mut peer) = connect(WireOptions::default());
+    let (sender, mut receiver) = inbox(InboxLimits::default());
+    let session = Handle::new("s");
+    let attachment = connection.attach(&session, &sender).unwrap();
+    peer.write(&(update("sub", "early") + &announcement("s", "sub") + &permission("sub", "1")))
+        .await;
+    assert_eq!(take(&mut receiver, 3).await, ["announced", "early", "ask 1"]);
+    connection.detach(&attachment);
+    assert_eq!(peer.read().await["error"]["code"], -32800);
+    peer.write(&permission("sub", "2")).await;
+    assert_eq!(peer.read().await["error"]["code"], -32601);
+
+    // The oldest one is forgotten for one too many.
+    connection.attach(&session, &sender).unwrap();
+    let most = subagent::MAX_SESSIONS;
+    let all: String = (0..=most)
+        .map(|number| announcement("s", &number.to_string()))
+        .collect();
+    peer.write(&(all + &permission("0", "3") + &permission("1", "4")))
+        .await;
+    assert_eq!(peer.read().await["id"], 3);
+    let taken = take(&mut receiver, most + 2).await;
+    assert_eq!(taken.last().map(String::as_str), Some("ask 4"));
 }
 
 #[tokio::test]

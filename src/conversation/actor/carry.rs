@@ -25,7 +25,7 @@ use crate::conversation::branching::{self, Branching};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
-    Arrival, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Work,
+    Arrival, AskedSettings, Disposition, Effect, Found, Input, Ledger, Milestone, Opened, Work,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
@@ -96,9 +96,10 @@ impl Actor {
                 }
             }
             Effect::SendPrompt(content, params) => self.send_prompt(&content, params.as_ref()),
-            Effect::SendCancel => {
+            Effect::SendCancel(params) => {
+                let params = params.as_ref().map(RawJson::as_raw);
                 if let Some(session) = &self.session
-                    && let Err(error) = session.lease.calls().cancel(&session.attachment.handle)
+                    && let Err(error) = session.lease.calls().cancel(&session.attachment.handle, params)
                 {
                     tracing::warn!(%error, "the cancellation could not be sent");
                 }
@@ -185,7 +186,7 @@ impl Actor {
             Work::TakeBack(failure) => self.take_back(job, failure),
             Work::Repair { progress } => self.repair(job, progress),
             Work::Ascertain(sent) => self.ascertain(job, *sent),
-            Work::Configure(settings) => self.configure(job, *settings),
+            Work::Configure(settings, asked) => self.configure(job, *settings, asked),
         }
     }
 
@@ -537,7 +538,7 @@ impl Actor {
         works.begin(method, Some(self.model.record.id), CancellationToken::new())
     }
 
-    fn configure(&mut self, job: u64, settings: Settings) {
+    fn configure(&mut self, job: u64, settings: Settings, asked: Option<Box<AskedSettings>>) {
         let Some(session) = &self.session else { return };
         let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
         let services = Arc::clone(&self.services);
@@ -545,9 +546,16 @@ impl Actor {
         let known = self.model.info.clone();
         self.job = Some(Job::finding(job, async move {
             let entry = services.agent(&agent)?;
-            upstream::configure(&entry, &lease.calls(), &handle, &settings, &known)
-                .await
-                .map_err(|error| conversation_error(&entry, &error))?;
+            upstream::configure(
+                &entry,
+                &lease.calls(),
+                &handle,
+                &settings,
+                asked.as_deref(),
+                &known,
+            )
+            .await
+            .map_err(|error| conversation_error(&entry, &error))?;
             Ok(Found::Configured)
         }));
     }

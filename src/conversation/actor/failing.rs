@@ -108,7 +108,7 @@ impl Actor {
         copies.chain(of_sessions).for_each(UncommittedCopy::leave);
         for session in sessions {
             let runs = session.prompt.is_some();
-            if runs && let Err(error) = session.lease.calls().cancel(&session.attachment.handle) {
+            if runs && let Err(error) = session.lease.calls().cancel(&session.attachment.handle, None) {
                 tracing::warn!(%error, "the cancellation could not be sent");
             }
             let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);

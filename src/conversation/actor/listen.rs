@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
 use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
-use crate::agent::message::{AgentError, CallError, MethodName, RawId, method};
+use crate::agent::message::{AgentError, CallError, MethodName, RawId, RequestKind, method};
+use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{Input, Part};
 use crate::conversation::events::{Encoded, Subscriber};
@@ -22,14 +23,6 @@ use crate::conversation::state::Session;
 use crate::conversation::upstream::upstream_json;
 
 use super::{Actor, OpenQuestion};
-
-/// Whether a request of the agent is for one client, and not a question to the user, which any client may answer.
-fn is_for_client(name: &MethodName) -> bool {
-    !matches!(
-        name.as_str(),
-        method::REQUEST_PERMISSION | method::ELICITATION_CREATE
-    )
-}
 
 impl Actor {
     /// Handles a round of lines. All have one time.
@@ -66,7 +59,12 @@ impl Actor {
                     method: name,
                     line,
                 } => {
-                    if is_for_client(&name) && !self.hear_client_request(at) {
+                    let kind = match RequestKind::of(name.as_str()) {
+                        RequestKind::Permission => Some(InterruptKind::Permission),
+                        RequestKind::Elicitation => Some(InterruptKind::Elicitation),
+                        RequestKind::OfClient | RequestKind::Unnamed => None,
+                    };
+                    if kind.is_none() && !self.hear_client_request(at) {
                         if let Some(session) = &mut self.session {
                             let again = Incoming::Request {
                                 id,
@@ -78,7 +76,7 @@ impl Actor {
                         }
                         return;
                     }
-                    self.hear_request(id, name, &line, at);
+                    self.hear_request(id, name, kind, &line, at);
                 }
                 Incoming::Response {
                     request,
@@ -131,7 +129,11 @@ impl Actor {
     fn hear_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
         let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
-        let effects = self.model.hear_update(&kind, update, line.text(), at);
+        let subagent = self.params_of_subagent(line);
+        let effects = match subagent {
+            Some(_) => self.model.hear_subagent(&kind, at),
+            None => self.model.hear_update(&kind, update, line.text(), at),
+        };
         if !effects.is_empty() {
             self.carry_out(effects, at);
         }
@@ -139,8 +141,15 @@ impl Actor {
             return false;
         }
         let turn = self.model.turn_of_updates();
-        self.stream
-            .emit_update(turn, update, line.params_beside_update(), told_at);
+        if let Some(params) = subagent {
+            self.stream
+                .emit_update_of_subagent(turn.is_some(), params, told_at);
+            return true;
+        }
+        // With the session of an announcement: the agent names it among its subagents' sessions.
+        let announces = subagent::announced(&kind, update).and(line.params());
+        let params = line.params_beside_update().or(announces);
+        self.stream.emit_update(turn, update, params, told_at);
         if matches!(
             kind.as_ref(),
             "current_mode_update" | "config_option_update" | "session_info_update"
@@ -150,8 +159,16 @@ impl Actor {
         true
     }
 
+    /// The parameters of a line, if it is about the session of a subagent.
+    fn params_of_subagent<'a>(&self, line: &'a Line) -> Option<&'a str> {
+        let session = line.envelope().session_id()?;
+        let own = self.session.as_ref()?.attachment.handle.as_str();
+        line.params().filter(|_| session != own)
+    }
+
     fn hear_notification(&mut self, name: &str, line: &Line, at: Timestamp) {
         match name {
+            RAW_EVENT_METHOD if self.params_of_subagent(line).is_some() => {}
             RAW_EVENT_METHOD => {
                 self.model.hear_event(name, line.text());
                 let params: Option<Value> =
@@ -203,12 +220,15 @@ impl Actor {
         !self.model.is_deaf()
     }
 
-    fn hear_request(&mut self, id: RawId, name: MethodName, line: &Line, at: Timestamp) {
-        let kind = match name.as_str() {
-            method::REQUEST_PERMISSION => Some(InterruptKind::Permission),
-            method::ELICITATION_CREATE => Some(InterruptKind::Elicitation),
-            _ => None,
-        };
+    /// Hears a request: a question to the user of this kind, or one for a client.
+    fn hear_request(
+        &mut self,
+        id: RawId,
+        name: MethodName,
+        kind: Option<InterruptKind>,
+        line: &Line,
+        at: Timestamp,
+    ) {
         let Some(params) = line
             .params()
             .and_then(|params| RawJson::from_text(params.to_owned()).ok())
@@ -307,25 +327,27 @@ impl Actor {
         let snapshot = if held.is_some() {
             None
         } else {
-            self.snapshot(after.is_some())
+            self.snapshot(after.is_some(), subscriber.is_editor())
         };
         self.stream
             .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
     }
 
-    /// Where the conversation stands, for one who attaches.
-    pub(super) fn snapshot(&self, gap: bool) -> Option<Encoded> {
+    /// Where the conversation stands, for one who attaches. An editor gets the updates of the running turn beside it, as they are.
+    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> Option<Encoded> {
         let (updates, truncated) = match &self.model.turn {
             Some(_) => self.stream.turn_updates(),
             None => (Vec::new(), false),
         };
+        let written = updates
+            .iter()
+            .filter(|_| !for_editor)
+            .filter_map(Encoded::to_update);
         let is_open = matches!(self.model.session, Session::Live(_));
         let event = Event::Snapshot {
             conversation: self.model.view(),
             gap,
-            running: self
-                .model
-                .running(updates.iter().filter_map(Encoded::to_update).collect(), truncated),
+            running: self.model.running(written.collect(), truncated),
             session: Some(&self.model.info)
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),

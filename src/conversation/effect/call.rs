@@ -44,6 +44,15 @@ impl From<TurnId> for NewTurn {
     }
 }
 
+/// Settings that an editor asked for, with the further parameters of its request. They go to the agent with these settings only.
+#[derive(Debug)]
+pub struct AskedSettings {
+    /// The settings.
+    pub settings: Settings,
+    /// The parameters.
+    pub params: RawJson,
+}
+
 /// What a caller can ask for.
 #[derive(Debug)]
 pub enum Call {
@@ -75,6 +84,8 @@ pub enum Call {
         turn_id: Option<TurnId>,
         /// Whether the waiting ones go too.
         queued: bool,
+        /// Further parameters for the agent, as an editor sent them.
+        params: Option<RawJson>,
     },
     /// Open the session.
     Resume {
@@ -89,6 +100,8 @@ pub enum Call {
         settings: Option<Settings>,
         /// The revision that the caller has seen.
         expected_revision: Option<u64>,
+        /// Further parameters for the agent, as an editor sent them.
+        params: Option<RawJson>,
     },
     /// Branch off.
     Fork(Fork),

@@ -109,12 +109,13 @@ impl Registry {
         agent: &AgentName,
         client: Option<&ClientProfile>,
         reset: bool,
+        params: Option<&RawJson>,
     ) -> Result<Answer, ConversationError> {
         let (lease, entry) = lease(self, agent, client).await?;
         if reset {
             check_no_turn_runs(self, agent)?;
         }
-        let result = lease.calls().logout().await;
+        let result = lease.calls().logout(params.map(RawJson::as_raw)).await;
         result.map_err(|error| conversation_error(&entry, &OpenError::Call(error)))?;
         if reset {
             reset_all(self, agent).await?;

@@ -141,6 +141,7 @@ impl Stage {
             title: title.map(str::to_owned),
             settings,
             expected_revision: None,
+            params: None,
         };
         self.registry.call(self.id, call, None).unwrap()
     }

@@ -3,12 +3,12 @@
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
-use bridge_protocol::raw::PromptContent;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::TurnSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{Asked, Call, Deadline, Effect, Part, Work};
+use crate::conversation::effect::{Asked, AskedSettings, Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
 use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
@@ -63,14 +63,19 @@ impl<R> Model<R> {
             Call::Continue { at, text, cancel } => {
                 self.continue_at(at, text, cancel, caller);
             }
-            Call::Cancel { turn_id, queued } => self.cancel(turn_id.as_ref(), queued, caller),
+            Call::Cancel {
+                turn_id,
+                queued,
+                params,
+            } => self.cancel(turn_id.as_ref(), queued, params, caller),
             Call::Resume { min_fidelity } => self.resume(min_fidelity, caller),
             Call::Update {
                 title,
                 settings,
                 expected_revision,
+                params,
             } => {
-                self.update(title, settings, expected_revision, caller);
+                self.update(title, settings, expected_revision, params, caller);
             }
             Call::Fork(fork) => self.fork(fork, caller),
             Call::Edit {
@@ -232,7 +237,7 @@ impl<R> Model<R> {
         }
     }
 
-    pub(super) fn cancel_running(&mut self, caller: Caller<R>) {
+    pub(super) fn cancel_running(&mut self, params: Option<RawJson>, caller: Caller<R>) {
         let Some(turn) = &mut self.turn else { return };
         turn.cancel_callers.push(caller);
         let again = std::mem::replace(&mut turn.cancelled, true);
@@ -249,7 +254,7 @@ impl<R> Model<R> {
                 // Of a dead agent the transcript is being asked; that ends the turn.
                 if !again && self.session != Session::Closed {
                     self.cancel_questions();
-                    self.out.push(Effect::SendCancel);
+                    self.out.push(Effect::SendCancel(params));
                     self.out
                         .push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
                 }
@@ -327,6 +332,7 @@ impl<R> Model<R> {
         title: Option<String>,
         settings: Option<Settings>,
         expected_revision: Option<u64>,
+        params: Option<RawJson>,
         caller: Caller<R>,
     ) {
         let is = self.record.revision;
@@ -336,8 +342,10 @@ impl<R> Model<R> {
             return;
         }
         let mut wanted = self.record.settings.clone();
+        let mut asked = None;
         if let Some(settings) = settings {
-            merge(&mut wanted, settings);
+            merge(&mut wanted, settings.clone());
+            asked = params.map(|params| Box::new(AskedSettings { settings, params }));
         }
         if wanted == self.record.settings {
             self.write_update(title, None, caller);
@@ -358,7 +366,7 @@ impl<R> Model<R> {
             title,
             settings: settings.clone(),
         };
-        self.start(kind, caller, Work::Configure(settings));
+        self.start(kind, caller, Work::Configure(settings, asked));
     }
 
     /// Changes the record, writes it down and answers with it.

@@ -5,6 +5,7 @@ use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::agent::subagent;
 use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported::{hear, hear_mode, hear_options, model_of_options, shown_settings};
@@ -32,7 +33,7 @@ impl<R> Model<R> {
             turn.withdrawn.clear();
         }
         match kind {
-            "tool_call" | "tool_call_update" => self.tool_started(),
+            "tool_call" | "tool_call_update" | subagent::UPDATE | subagent::SPAWNED => self.tool_started(),
             "plan" => self.info.plan = raw(update),
             "available_commands_update" => self.info.commands = member(update, "availableCommands"),
             "usage_update" => self.info.usage = raw(update),
@@ -43,6 +44,14 @@ impl<R> Model<R> {
         }
         self.observe(line, "session/update");
         self.finish()
+    }
+
+    /// Hears an update in the session of a subagent. Of what it says, only that a tool runs counts for the turn.
+    pub fn hear_subagent(&mut self, kind: &str, now: Now) -> Vec<Effect<R>> {
+        match kind {
+            "tool_call" | "tool_call_update" => self.hear_client_request(now),
+            _ => Vec::new(),
+        }
     }
 
     /// Hears a request for the files or terminals of the client: the agent works on the prompt, as with a tool of its own.

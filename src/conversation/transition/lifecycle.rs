@@ -317,7 +317,7 @@ impl<R> Model<R> {
                     turn.stopped |= !again;
                     if self.session != Session::Closed {
                         if !again {
-                            self.out.push(Effect::SendCancel);
+                            self.out.push(Effect::SendCancel(None));
                         }
                         self.out.push(Effect::Arm(Deadline::Cancel, grace_ms));
                     }

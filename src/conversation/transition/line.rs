@@ -5,6 +5,7 @@
 
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::StopReason;
 
 use crate::conversation::answer::{Answer, CallKey, Caller};
@@ -216,7 +217,13 @@ impl<R> Model<R> {
     }
 
     /// Takes prompts out of the line, and cancels the running turn.
-    pub(super) fn cancel(&mut self, turn_id: Option<&TurnId>, queued: bool, caller: Caller<R>) {
+    pub(super) fn cancel(
+        &mut self,
+        turn_id: Option<&TurnId>,
+        queued: bool,
+        params: Option<RawJson>,
+        caller: Caller<R>,
+    ) {
         let is_meant = |id: &TurnId| queued || turn_id == Some(id);
         let mut prompts = Vec::new();
         let mut was_named = false;
@@ -259,7 +266,7 @@ impl<R> Model<R> {
             }
         }
         if let Some(caller) = of_running {
-            self.cancel_running(caller);
+            self.cancel_running(params, caller);
         }
     }
 

@@ -106,6 +106,7 @@ impl World {
             Call::Cancel {
                 turn_id: None,
                 queued: false,
+                params: None,
             },
             None,
         )
@@ -116,6 +117,7 @@ impl World {
             Call::Cancel {
                 turn_id: Some(turn.into()),
                 queued: false,
+                params: None,
             },
             None,
         )
@@ -126,6 +128,7 @@ impl World {
             Call::Cancel {
                 turn_id: None,
                 queued: true,
+                params: None,
             },
             None,
         )
@@ -141,6 +144,7 @@ impl World {
                 title: Some(title.to_owned()),
                 settings: None,
                 expected_revision: None,
+                params: None,
             },
             None,
         )
@@ -156,6 +160,7 @@ impl World {
                 title: None,
                 settings: Some(settings),
                 expected_revision: None,
+                params: None,
             },
             None,
         )

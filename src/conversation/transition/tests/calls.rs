@@ -30,6 +30,7 @@ fn an_update_that_is_refused_changes_nothing_at_all() {
         title: Some("A title".to_owned()),
         settings: Some(settings),
         expected_revision: None,
+        params: None,
     };
     world.call(call, None);
     world.configured(Err(agent_error()));
@@ -66,6 +67,7 @@ fn settings_are_laid_over_those_that_are_there() {
                 title: None,
                 settings: Some(settings),
                 expected_revision: None,
+                params: None,
             },
             None,
         );
@@ -139,6 +141,7 @@ fn a_key_on_any_call_is_free_again_when_the_call_is_answered() {
         Call::Cancel {
             turn_id: None,
             queued: false,
+            params: None,
         },
         Call::Resume {
             min_fidelity: Fidelity::Text,

@@ -103,7 +103,14 @@ impl Run {
             Step::ClockIsSetBack => world.clock_is_set_back(43_200),
             Step::Cancel { turn, queued } => {
                 let turn_id = turn.map(|turn| format!("t{turn}").into());
-                world.call(Call::Cancel { turn_id, queued }, None);
+                world.call(
+                    Call::Cancel {
+                        turn_id,
+                        queued,
+                        params: None,
+                    },
+                    None,
+                );
             }
             Step::Resume(min_fidelity) => {
                 world.resume(min_fidelity);

@@ -347,7 +347,7 @@ impl World {
                 let force = if by_force { " by force" } else { "" };
                 format!("close session{delete}{force}")
             }
-            Work::Configure(_) => "configure".to_owned(),
+            Work::Configure(..) => "configure".to_owned(),
         }
     }
 
@@ -411,7 +411,7 @@ impl World {
             }
             Effect::RetireAgent => "retire agent".to_owned(),
             Effect::SendPrompt(prompt, _) => format!("send {}", prompt.to_text()),
-            Effect::SendCancel => "send cancel".to_owned(),
+            Effect::SendCancel(_) => "send cancel".to_owned(),
             Effect::AnswerAgent(id, outcome) => {
                 let outcome: Value = outcome.read().unwrap();
                 let chosen = outcome.get("optionId").or(outcome.get("outcome")).unwrap();
