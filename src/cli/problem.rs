@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::advice::{Advice, Call};
 use super::exit::Exit;
+use super::output::one_line;
 use super::words;
 use crate::paths::ownership::Untrusted;
 use crate::paths::{PathsError, shell_word};
@@ -75,7 +76,7 @@ impl Problem {
         }
     }
 
-    /// An end that prints nothing, with this code.
+    /// An end that prints nothing, with this code: what there is to say was printed.
     pub(super) fn silent(exit: Exit) -> Self {
         Self {
             exit,
@@ -84,6 +85,11 @@ impl Problem {
             candidates: Vec::new(),
             cause: Cause::Own(None),
         }
+    }
+
+    /// What is wrong, as part of another text.
+    pub(super) fn words(&self) -> String {
+        one_line(self.message.as_deref().unwrap_or_default())
     }
 
     /// The error of the daemon, where it was one.

@@ -82,7 +82,7 @@ pub(in crate::cli) struct Import {
 }
 
 /// Exports a conversation, and prints the path of the file, or the JSON.
-pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
+pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome {
     let (format, path) = target(&options)?;
     let folder = path.as_deref().and_then(|path| Path::new(path).parent());
     if let Some(missing) = folder.filter(|folder| !folder.exists()) {
@@ -132,7 +132,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         }
         _ => context.output.raw(&raw)?,
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The name with a number before its extensions that no file has yet.
@@ -209,7 +209,7 @@ fn unknown_name(conversation: &str, file: &str, stem: &str) -> Problem {
 }
 
 /// Imports a bundle, and prints the conversation's id.
-pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
+pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome {
     let (path, folder, trusts) = (&options.path, options.cwd.as_deref(), options.trust_settings);
     check_bundle(Path::new(path))?;
     if folder.is_none() && !options.same_folders {
@@ -254,7 +254,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             .output
             .warning("left out:", &context.output.addressed(&what))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Checks that there may be a bundle, before anything else is asked for. What is in it the daemon says.
