@@ -342,7 +342,7 @@ fn import_again(path: &str, folder: Option<&str>, new_ids: bool, trust_settings:
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::import_again;
 
     #[test]
     fn a_command_can_be_pasted_as_it_is_printed() {
@@ -355,56 +355,5 @@ mod tests {
             command,
             r"sessionctl import '/it'\''s mine/$x' --cwd '/a b' --new-ids"
         );
-    }
-
-    #[test]
-    fn what_is_made_follows_from_where_it_goes() {
-        let table = [
-            (None, None, ExportFormat::Bundle, None),
-            (None, Some("-"), ExportFormat::Json, None),
-            (None, Some("/t/a.json"), ExportFormat::Json, Some("/t/a.json")),
-            (
-                None,
-                Some("/t/a.tar.zst"),
-                ExportFormat::Bundle,
-                Some("/t/a.tar.zst"),
-            ),
-            (Some(ExportFormat::Json), None, ExportFormat::Json, None),
-            (
-                Some(ExportFormat::Json),
-                Some("/t/a"),
-                ExportFormat::Json,
-                Some("/t/a"),
-            ),
-            (
-                Some(ExportFormat::Bundle),
-                Some("/t/a.json"),
-                ExportFormat::Bundle,
-                Some("/t/a.json"),
-            ),
-        ];
-        for (format, output, made, path) in table {
-            let found = target(&export(format, output)).unwrap();
-            assert_eq!(found, (made, path.map(str::to_owned)), "{format:?} {output:?}");
-        }
-        for (format, output) in [
-            (Some(ExportFormat::Bundle), "-"),
-            (None, "/t/talk.md"),
-            (None, "/t/talk.tar.gz"),
-        ] {
-            let problem = target(&export(format, Some(output))).unwrap_err();
-            assert_eq!(problem.exit, Exit::Usage, "{output}");
-        }
-    }
-
-    fn export(format: Option<ExportFormat>, output: Option<&str>) -> Export {
-        Export {
-            target: Target {
-                conversation: Some(".".to_owned()),
-            },
-            format,
-            output: output.map(Into::into),
-            secrets: false,
-        }
     }
 }

@@ -181,33 +181,3 @@ fn name(kind: DiagnosticKind) -> String {
         other => words::wire(other),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_to_do_stands_below_what_was_found() {
-        let found = Diagnostic::new(
-            DiagnosticKind::SignIn,
-            Severity::Warning,
-            "nobody\u{7}\nis signed in",
-        )
-        .about("codex")
-        .next("sign in");
-        assert_eq!(
-            lines(&found, Look::default(), ""),
-            [
-                "warning  sign in       codex: nobody is signed in",
-                "         -> sign in"
-            ]
-            .map(str::to_owned)
-        );
-    }
-
-    #[test]
-    fn the_sum_counts_errors_and_warnings() {
-        assert_eq!(sum(0, 0), "no problems found");
-        assert_eq!(sum(1, 2), "1 error, 2 warnings");
-    }
-}
