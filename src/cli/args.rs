@@ -205,7 +205,7 @@ impl Command {
     ///
     /// # Errors
     /// It did not work; the problem has the message and the exit code.
-    pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome<Exit> {
+    pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome {
         let is_text = matches!(
             self,
             Self::Acp(_) | Self::Demo(_) | Self::Completions(_) | Self::Man(_) | Self::Generate(_)

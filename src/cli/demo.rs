@@ -119,7 +119,7 @@ tree
 /// # Errors
 /// The play cannot be set up, is stopped by a signal, or its output cannot be written. A check that does not hold is printed and
 /// makes the exit code [`Exit::Failed`].
-pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
+pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome {
     // From here on a signal is a request: what has been set up is taken down first.
     let stopped = stopped()
         .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
@@ -160,7 +160,7 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome<Exit> {
         );
     }
     let holds = play.output.look.paint(GOOD, "Every step holds.");
-    play.output.line(&holds).map(|()| Exit::Done)
+    play.output.line(&holds)
 }
 
 /// What the agent should remember.
@@ -245,7 +245,7 @@ impl<'a> Play<'a> {
         }
         let stopped = match self.command(&["stop"]) {
             Ok(mut stop) => stop.output().await.map_err(|error| error.to_string()),
-            Err(problem) => Err(problem.message.unwrap_or_default()),
+            Err(problem) => Err(problem.words()),
         };
         let stopped = stopped.and_then(|ended| match ended.status.success() {
             true => Ok(()),

@@ -7,9 +7,6 @@ use std::process::ExitCode;
 use bridge_protocol::ErrorKind;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-#[cfg(test)]
-mod tests;
-
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {

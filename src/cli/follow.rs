@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use bridge_protocol::conversation::SessionInfo;
+use bridge_protocol::conversation::{RunningTurn, SessionInfo};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::method::Subscribe;
 use bridge_protocol::raw::RawJson;
@@ -125,39 +125,19 @@ fn unreadable(error: impl Display) -> Problem {
     Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
 }
 
-/// What the agent reported of its session.
+/// What the agent reported of its session, and the turn that runs.
 ///
 /// # Errors
 /// What the daemon answers.
-pub(super) async fn session(daemon: &Daemon, id: ConversationId) -> Outcome<SessionInfo> {
-    Ok(reported(daemon, id).await?.0)
-}
-
-/// The words of the prompt whose turn runs; nothing if none runs.
-///
-/// # Errors
-/// What the daemon answers.
-pub(super) async fn running_prompt(daemon: &Daemon, id: ConversationId) -> Outcome<Option<String>> {
+pub(super) async fn snapshot(
+    daemon: &Daemon,
+    id: ConversationId,
+) -> Outcome<(SessionInfo, Option<RunningTurn>)> {
     let mut follower = Follower::start(daemon, id.into(), None).await?;
     Ok(match follower.next().await?.envelope.event {
-        Event::Snapshot { running, .. } => {
-            running.and_then(|running| running.prompt.texts().into_iter().next())
+        Event::Snapshot { session, running, .. } => {
+            (session.map(|session| *session).unwrap_or_default(), running)
         }
-        _ => None,
-    })
-}
-
-/// What the agent reported of its session, and so far of the turn that runs.
-///
-/// # Errors
-/// What the daemon answers.
-pub(super) async fn reported(daemon: &Daemon, id: ConversationId) -> Outcome<(SessionInfo, Vec<RawJson>)> {
-    let mut follower = Follower::start(daemon, id.into(), None).await?;
-    Ok(match follower.next().await?.envelope.event {
-        Event::Snapshot { session, running, .. } => (
-            session.map(|session| *session).unwrap_or_default(),
-            running.map(|running| running.updates).unwrap_or_default(),
-        ),
         _ => Default::default(),
     })
 }

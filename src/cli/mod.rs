@@ -88,12 +88,13 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
         return without_command(&mut output);
     }
-    let ended = carry_out(arguments, daemon, &mut output);
-    let exit = ended.unwrap_or_else(|problem| {
-        output.problem(&problem);
-        problem.exit
-    });
-    exit.into()
+    match carry_out(arguments, daemon, &mut output) {
+        Ok(()) => Exit::Done.into(),
+        Err(problem) => {
+            output.problem(&problem);
+            problem.exit.into()
+        }
+    }
 }
 
 /// Prints the help for a call without a command, where there is no terminal to pick a conversation on.
@@ -132,7 +133,7 @@ fn log_to_stderr(verbose: u8) {
     let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
-fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome<Exit> {
+fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome {
     let (yes, command) = (arguments.global.yes, arguments.name);
     let reach = reach(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -22,7 +22,7 @@ use super::commands::{Context, list, turns};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::keyboard;
-use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut, one_line};
+use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut};
 use super::past::Renderer;
 use super::problem::{Outcome, Problem};
 use super::signals::{self, IS_FULL_SCREEN};
@@ -93,17 +93,11 @@ enum Input {
     Delete,
 }
 
-/// What the daemon is asked for while the user types.
-enum Wanted {
-    /// The conversations that match a query.
-    Matches(String),
-    /// The end of a conversation.
-    End(ConversationId),
-}
-
-/// What the daemon answered.
+/// What the daemon answered while the user typed.
 enum Read {
+    /// The conversations that match a query.
     Matches(String, Outcome<Vec<Conversation>>),
+    /// The end of a conversation.
     End(ConversationId, LastTurns),
 }
 
@@ -182,20 +176,17 @@ async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> Outcome<S
     Ok(format!("Deleted {}{way_back}", words::name(one)))
 }
 
-impl Picker<'_> {
+impl<'a> Picker<'a> {
     async fn run(&mut self) -> Outcome<Conversation> {
         signals::watch();
         let screen = Screen::take().map_err(failed)?;
-        let (daemon, look) = (self.daemon, self.look);
-        let mut reading: Option<LocalBoxFuture<'_, _>> = None;
+        let mut reading = None;
         // Typed while the daemon did what an earlier key asked for.
         let mut typed = VecDeque::new();
         loop {
             self.draw().map_err(failed)?;
             if reading.is_none() {
-                reading = self
-                    .next_to_read()
-                    .map(|wanted| read(daemon, wanted, look).boxed_local());
+                reading = self.next_to_read();
             }
             tokio::select! {
                 biased;
@@ -224,7 +215,7 @@ impl Picker<'_> {
                                 Ok(found) => self
                                     .all
                                     .extend(found.into_iter().filter(|one| !known.contains(&one.id))),
-                                Err(problem) => self.message = one_line(&problem.message.unwrap_or_default()),
+                                Err(problem) => self.message = problem.words(),
                             }
                             self.searched = query;
                         }
@@ -240,10 +231,21 @@ impl Picker<'_> {
         self.matched.get(self.selected)
     }
 
-    /// What may match the query and was not looked at yet; of the conversations, the selected one first.
-    fn next_to_read(&self) -> Option<Wanted> {
+    /// Reads what may match the query and was not looked at yet; of the conversations, the selected one first. Why the daemon cannot
+    /// answer is shown in place of what was asked for.
+    fn next_to_read(&self) -> Option<LocalBoxFuture<'a, Read>> {
+        let (daemon, look) = (self.daemon, self.look);
         if self.has_more && self.query != self.searched {
-            return Some(Wanted::Matches(self.query.clone()));
+            let query = self.query.clone();
+            let reading = async move {
+                let matching = method::ListConversations {
+                    query: Some(query.clone()),
+                    ..Default::default()
+                };
+                let found = list::here_first(daemon, &matching, LISTED).await;
+                Read::Matches(query, found.map(|(found, _)| found))
+            };
+            return Some(reading.boxed_local());
         }
         let ahead = match self.query.as_str() {
             "" => READ_AHEAD,
@@ -251,9 +253,9 @@ impl Picker<'_> {
         };
         let ahead = self.all.iter().take(ahead);
         let mut wanted = self.selected().into_iter().chain(ahead).map(|one| one.id);
-        wanted
-            .find(|id| !self.last_turns.contains_key(id))
-            .map(Wanted::End)
+        let id = wanted.find(|id| !self.last_turns.contains_key(id))?;
+        let reading = async move { Read::End(id, last_turns(daemon, id, look).await) };
+        Some(reading.boxed_local())
     }
 
     /// Matches the conversations again; the selected one stays selected.
@@ -324,38 +326,36 @@ impl Picker<'_> {
         };
         let daemon = self.daemon;
         let acted = match action {
-            Action::Fork => daemon
-                .call(method::Fork {
+            Action::Fork => {
+                let fork = method::Fork {
                     title: words::fork_title(&one.title),
                     ..method::Fork::of(one.id)
-                })
-                .await
-                .map(|answer| {
-                    self.message = format!("Forked as {}", words::short_id(answer.conversation.id));
+                };
+                daemon.call(fork).await.map(|answer| {
+                    let id = words::short_id(answer.conversation.id);
                     self.all.insert(0, answer.conversation);
                     self.query.clear();
                     self.selected = usize::MAX;
-                }),
+                    format!("Forked as {id}")
+                })
+            }
             Action::Rename(title) => {
                 let update = method::Update {
                     title: Some(title),
                     ..method::Update::of(one.id)
                 };
                 daemon.call(update).await.map(|answer| {
-                    self.message = format!("Renamed to {}", words::name(&answer.conversation));
                     let renamed = self.all.iter_mut().filter(|other| other.id == one.id);
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
+                    format!("Renamed to {}", words::name(&answer.conversation))
                 })
             }
-            Action::Delete => delete(daemon, &one, self.options).await.map(|deleted| {
-                self.message.clone_from(&deleted);
-                self.notes.push(deleted);
+            Action::Delete => delete(daemon, &one, self.options).await.inspect(|deleted| {
+                self.notes.push(deleted.clone());
                 self.all.retain(|other| other.id != one.id);
             }),
         };
-        if let Err(problem) = acted {
-            self.message = one_line(&problem.message.unwrap_or_default());
-        }
+        self.message = acted.unwrap_or_else(|problem| problem.words());
         self.filter();
     }
 
@@ -451,21 +451,6 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
     }
 }
 
-/// Asks the daemon. Why it cannot answer is shown in place of what was asked for.
-async fn read(daemon: &Daemon, wanted: Wanted, look: Look) -> Read {
-    match wanted {
-        Wanted::End(id) => Read::End(id, last_turns(daemon, id, look).await),
-        Wanted::Matches(query) => {
-            let matching = method::ListConversations {
-                query: Some(query.clone()),
-                ..Default::default()
-            };
-            let found = list::here_first(daemon, &matching, LISTED).await;
-            Read::Matches(query, found.map(|(found, _)| found))
-        }
-    }
-}
-
 /// The end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurns {
     // A message takes a line at least.
@@ -480,7 +465,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
             ..look
         })
         .page(&page.messages),
-        Err(problem) => one_line(&problem.message.unwrap_or_default()),
+        Err(problem) => problem.words(),
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
     lines.drain(..lines.len().saturating_sub(HELD_LINES.into()));

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::advice::{Advice, Call};
 use super::exit::Exit;
+use super::output::one_line;
 use super::words;
 use crate::paths::ownership::Untrusted;
 use crate::paths::{PathsError, shell_word};
@@ -75,7 +76,7 @@ impl Problem {
         }
     }
 
-    /// An end that prints nothing, with this code.
+    /// An end that prints nothing, with this code: what there is to say was printed.
     pub(super) fn silent(exit: Exit) -> Self {
         Self {
             exit,
@@ -84,6 +85,11 @@ impl Problem {
             candidates: Vec::new(),
             cause: Cause::Own(None),
         }
+    }
+
+    /// What is wrong, as part of another text.
+    pub(super) fn words(&self) -> String {
+        one_line(self.message.as_deref().unwrap_or_default())
     }
 
     /// The error of the daemon, where it was one.
@@ -341,56 +347,4 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
         _ => return None,
     };
     Some(hint)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use bridge_protocol::{BridgeError, ErrorKind};
-    use serde_json::json;
-
-    use super::{Exit, Problem};
-
-    #[test]
-    fn a_reader_that_left_is_no_failure() {
-        let problem = Problem::writing(&io::ErrorKind::BrokenPipe.into());
-        assert_eq!((problem.exit, problem.message), (Exit::Done, None));
-        let problem = Problem::writing(&io::ErrorKind::StorageFull.into());
-        assert_eq!(problem.exit, Exit::Failed);
-    }
-
-    #[test]
-    fn what_the_caller_can_change_has_a_hint() {
-        let table = [
-            (ErrorKind::NotFound, true),
-            (ErrorKind::ShuttingDown, true),
-            (ErrorKind::AgentUnavailable, true),
-            (ErrorKind::InternalError, false),
-        ];
-        for (kind, hinted) in table {
-            let problem = Problem::from(BridgeError::new(kind, "no"));
-            assert_eq!(problem.hint.is_some(), hinted, "{kind:?}");
-            assert_eq!(problem.message.as_deref(), Some("no"));
-        }
-    }
-
-    #[test]
-    fn json_has_what_is_printed_and_more() {
-        let error = BridgeError::new(ErrorKind::Conflict, "no").with("undoId", "u-1");
-        let printed: serde_json::Value =
-            serde_json::from_str(&Problem::from(error).json(Some("look again")).unwrap()).unwrap();
-        assert_eq!(
-            printed,
-            json!({"error": {"code": 1012, "kind": "conflict", "message": "no", "retryable": false,
-                "data": {"kind": "conflict", "retryable": false, "undoId": "u-1"}, "hint": "look again",
-                "exitCode": 5}})
-        );
-        let printed: serde_json::Value =
-            serde_json::from_str(&Problem::new(Exit::NoDaemon, "none").json(None).unwrap()).unwrap();
-        assert_eq!(
-            printed,
-            json!({"error": {"kind": "noDaemon", "message": "none", "retryable": false, "exitCode": 3}})
-        );
-    }
 }

@@ -197,7 +197,7 @@ pub(super) fn is_id(word: &str) -> bool {
 ///
 /// # Errors
 /// The folder has transcripts of an agent, and no agent is installed that could continue them.
-pub(super) async fn start(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(super) async fn start(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
     can_continue(&daemon).await?;
     let conversation = picker::pick(context, &daemon, true).await?;

@@ -386,43 +386,26 @@ pub(super) fn tried(attempts: &[Attempt]) -> impl Iterator<Item = String> {
         let error = attempt.error.as_ref()?;
         let id = attempt.upstream_id.as_ref();
         let id = id.map_or_else(String::new, |id| format!(" ({})", short(id.as_str())));
-        Some(format!("tried {}{id}: {}", way(attempt.via), one_line(error)))
+        let (name, _) = way(attempt.via);
+        Some(format!("tried {name}{id}: {}", one_line(error)))
     })
 }
 
-/// A way to reopen a session.
-fn way(via: Via) -> &'static str {
+/// A way to reopen a session: its name, and what became of the session.
+fn way(via: Via) -> (&'static str, &'static str) {
     match via {
-        Via::Live => "the open session",
-        Via::Resume => "resume",
-        Via::Load => "load",
-        Via::FreshProcess => "resume in a new agent process",
-        Via::Located => "the transcript in another folder",
-        Via::Archive => "the backup",
-        Via::Copied => "an exact copy",
-        Via::Rebuilt => "a repaired copy",
-        Via::OlderLink => "an older state of the history",
-        Via::Text => "the history as text",
-        Via::Fresh => "a new session",
-        _ => "an unknown way",
-    }
-}
-
-/// How a session was reopened.
-fn via(via: Via) -> &'static str {
-    match via {
-        Via::Live => "still open",
-        Via::Resume => "resumed by the agent",
-        Via::Load => "loaded by the agent",
-        Via::FreshProcess => "resumed by a new agent process",
-        Via::Located => "found in another folder",
-        Via::Archive => "restored from the backup",
-        Via::Copied => "an exact copy under a new id",
-        Via::Rebuilt => "a repaired copy under a new id",
-        Via::OlderLink => "an older state of the history",
-        Via::Text => "a new session with the history as text",
-        Via::Fresh => "a new session",
-        _ => "in an unknown way",
+        Via::Live => ("the open session", "still open"),
+        Via::Resume => ("resume", "resumed by the agent"),
+        Via::Load => ("load", "loaded by the agent"),
+        Via::FreshProcess => ("resume in a new agent process", "resumed by a new agent process"),
+        Via::Located => ("the transcript in another folder", "found in another folder"),
+        Via::Archive => ("the backup", "restored from the backup"),
+        Via::Copied => ("an exact copy", "an exact copy under a new id"),
+        Via::Rebuilt => ("a repaired copy", "a repaired copy under a new id"),
+        Via::OlderLink => ("an older state of the history", "an older state of the history"),
+        Via::Text => ("the history as text", "a new session with the history as text"),
+        Via::Fresh => ("a new session", "a new session"),
+        _ => ("an unknown way", "in an unknown way"),
     }
 }
 
@@ -445,7 +428,7 @@ pub(super) fn branch(upstream_id: &UpstreamId, via: Option<BranchedVia>) -> Stri
 
 /// How a session was reopened, and what is missing.
 pub(super) fn resumed(resumed: &Resumed) -> String {
-    let how = via(resumed.via);
+    let (_, how) = way(resumed.via);
     let id = short(resumed.upstream_id.as_str());
     let missing = count(resumed.missing_turns, "turn", "turns");
     let back = format!("reopened session {id} ({how})");

@@ -6,7 +6,7 @@
 mod places;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::AgentName;
@@ -197,67 +197,14 @@ impl Default for Limits {
     }
 }
 
-/// The line and the reason of an invalid configuration.
+/// Why a configuration is invalid, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ConfigError {
     /// The line, starting at 1.
     pub line: usize,
-    /// The reason.
-    pub problem: ConfigProblem,
-}
-
-/// The reason why a configuration is invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigProblem {
-    /// It is not valid TOML, or not the expected TOML.
-    #[error("{0}")]
-    Syntax(String),
-    /// An agent's settings are invalid.
-    #[error("agent \"{name}\": {problem}")]
-    Agent {
-        /// The agent's name.
-        name: String,
-        /// What is wrong, and what to do.
-        problem: String,
-    },
-    /// The default agent does not exist.
-    #[error("unknown default_agent \"{name}\"; known agents: {known}")]
-    UnknownDefault {
-        /// The configured name.
-        name: String,
-        /// The existing agents.
-        known: String,
-    },
-    /// The default agent is known only from its transcripts.
-    #[error(
-        "default_agent is \"{name}\", whose program {program:?} was not found; install it, or set `command` in \
-         [agents.{name}] to the program's full path"
-    )]
-    DefaultNotFound {
-        /// The configured name.
-        name: String,
-        /// Its usual program.
-        program: PathBuf,
-    },
-    /// A limit is out of range.
-    #[error("limits.{name} must be at least {least}")]
-    Limit {
-        /// The limit's name.
-        name: &'static str,
-        /// The smallest valid value.
-        least: usize,
-    },
-    /// A limit on backups is out of range.
-    #[error(
-        "keep.{name} must be at least {least}; remove it for no limit, or set enabled = false for no backups"
-    )]
-    Keep {
-        /// The limit's name.
-        name: &'static str,
-        /// The smallest valid value.
-        least: u64,
-    },
+    /// What is wrong, and what to do.
+    pub problem: String,
 }
 
 /// What the catalog depends on besides the file.
@@ -276,15 +223,17 @@ impl Config {
     /// Parses the file's text.
     ///
     /// # Errors
-    /// [`ConfigProblem::Syntax`], [`ConfigProblem::Limit`], [`ConfigProblem::Keep`].
+    /// It is not the expected TOML, or a limit is out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text).map_err(|error| {
-            let (line, words) = places::of_error(text, &error);
-            let problem = ConfigProblem::Syntax(words);
+            let (line, problem) = places::of_error(text, &error);
             ConfigError { line, problem }
         })?;
         text.clone_into(&mut config.text);
-        let limit = |name, least| config.wrong(&["limits", name], ConfigProblem::Limit { name, least });
+        let limit = |name: &str, least: usize| {
+            let problem = format!("limits.{name} must be at least {least}");
+            config.wrong(&["limits", name], problem)
+        };
         let limits = &config.limits;
         let least = [
             ("max_line_bytes", limits.max_line_bytes, 4_096),
@@ -304,7 +253,10 @@ impl Config {
         ];
         for (name, value, least) in kept {
             if value.is_some_and(|value| value < least) {
-                return Err(config.wrong(&["keep", name], ConfigProblem::Keep { name, least }));
+                let problem = format!(
+                    "keep.{name} must be at least {least}; remove it for no limit, or set enabled = false for no backups"
+                );
+                return Err(config.wrong(&["keep", name], problem));
             }
         }
         // With a limit of zero, no session could be opened.
@@ -324,7 +276,7 @@ impl Config {
     }
 
     /// Creates an error at the value with this path of names, or at its last existing parent.
-    fn wrong(&self, names: &[&str], problem: ConfigProblem) -> ConfigError {
+    fn wrong(&self, names: &[&str], problem: String) -> ConfigError {
         ConfigError {
             line: places::of_names(&self.text, names),
             problem,
@@ -354,7 +306,7 @@ impl Config {
     /// `loopback`.
     ///
     /// # Errors
-    /// [`ConfigProblem::Agent`], [`ConfigProblem::UnknownDefault`], [`ConfigProblem::DefaultNotFound`].
+    /// An agent's settings are invalid, or the default agent does not exist.
     pub fn catalog(&self, around: &Surroundings<'_>) -> Result<Catalog, ConfigError> {
         let mut entries = Vec::new();
         for (name, agent) in &self.agents.0 {
@@ -365,41 +317,42 @@ impl Config {
         let mut first_found = None;
         let mut absent = Vec::new();
         for kind in kinds::ALL {
-            let name = AgentName::new(kind.name);
-            if entries.iter().any(|entry| entry.name == name) {
+            if entries.iter().any(|entry| entry.name.as_str() == kind.name) {
                 continue;
             }
-            if let Some(entry) = self.found(kind, path.as_deref(), around) {
+            let usual = |program| self.usual(kind.name, kind, program, BTreeMap::new(), around);
+            let mut programs = kind.programs.iter().map(Path::new);
+            if let Some(program) = programs.find_map(|program| find_program(program, path.as_deref())) {
+                let entry = usual(program);
                 first_found.get_or_insert(entry.name.clone());
                 entries.push(entry);
-            } else if let Some(entry) = self.absent(kind, around) {
-                absent.push((entry.name.clone(), entry.launch.command.program.clone()));
+            // One that is not installed, but whose transcripts can be read without it. Its program is looked for again whenever
+            // it is needed.
+            } else if let Some(program) = kind.programs.first()
+                && let entry = usual(PathBuf::from(program))
+                && entry.listed_transcripts().is_some_and(|(root, _)| root.is_dir())
+            {
+                absent.push((entry.name.clone(), program));
                 entries.push(entry);
             }
         }
-        if !entries
-            .iter()
-            .any(|entry| entry.name.as_str() == kinds::LOOPBACK.name)
-        {
-            entries.push(self.loopback(&AgentName::new(kinds::LOOPBACK.name), BTreeMap::new(), around));
+        let loopback = kinds::LOOPBACK.name;
+        if !entries.iter().any(|entry| entry.name.as_str() == loopback) {
+            entries.push(self.loopback(loopback, BTreeMap::new(), around));
         }
         let default = match &self.default_agent {
             Some(name) => {
+                let wrong = |problem| Err(self.wrong(&["default_agent"], problem));
                 let name = AgentName::new(name.clone());
                 if !entries.iter().any(|entry| entry.name == name) {
-                    let known = entries
-                        .iter()
-                        .map(|entry| entry.name.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ");
-                    let name = name.to_string();
-                    return Err(self.wrong(&["default_agent"], ConfigProblem::UnknownDefault { name, known }));
+                    let known = entries.iter().map(|entry| entry.name.as_str());
+                    let known = known.collect::<Vec<_>>().join(", ");
+                    return wrong(format!("unknown default_agent \"{name}\"; known agents: {known}"));
                 }
                 if let Some((_, program)) = absent.into_iter().find(|(absent, _)| *absent == name) {
-                    let name = name.to_string();
-                    return Err(self.wrong(
-                        &["default_agent"],
-                        ConfigProblem::DefaultNotFound { name, program },
+                    return wrong(format!(
+                        "default_agent is \"{name}\", whose program {program:?} was not found; install it, or set `command` \
+                         in [agents.{name}] to the program's full path"
                     ));
                 }
                 Some(name)
@@ -416,11 +369,7 @@ impl Config {
         around: &Surroundings<'_>,
     ) -> Result<AgentEntry, ConfigError> {
         let problem = |member: &str, problem: String| {
-            let name = name.to_owned();
-            self.wrong(
-                &["agents", &name.clone(), member],
-                ConfigProblem::Agent { name, problem },
-            )
+            self.wrong(&["agents", name, member], format!("agent \"{name}\": {problem}"))
         };
         let kind = match &agent.kind {
             Some(kind) => kinds::named(kind).map_err(|error| problem("kind", error.to_string()))?,
@@ -437,7 +386,6 @@ impl Config {
             let text = format!("transcript_format is fixed for the kind \"{kind}\"; remove it");
             return Err(problem("transcript_format", text));
         }
-        let agent_name = AgentName::new(name);
         if *kind == kinds::LOOPBACK && agent.command.is_none() {
             if agent.args.is_some() || agent.transcripts.is_some() {
                 let text = "it takes no args and no transcripts, because it uses the daemon's data folder";
@@ -448,11 +396,9 @@ impl Config {
                 };
                 return Err(problem(member, text.to_owned()));
             }
-            return Ok(AgentEntry {
-                interrupts: agent.interrupts,
-                session_params: None,
-                ..self.loopback(&agent_name, agent.env, around)
-            });
+            let mut entry = self.loopback(name, agent.env, around);
+            entry.interrupts = agent.interrupts;
+            return Ok(entry);
         }
         let program = match agent.command.as_deref().map(str::trim) {
             Some("") | None => kind.programs.first().map(PathBuf::from).ok_or_else(|| {
@@ -468,95 +414,64 @@ impl Config {
             );
             return Err(problem("command", text));
         }
-        let arguments = agent.args.unwrap_or_else(|| {
-            kind.arguments
-                .iter()
-                .map(|argument| (*argument).to_owned())
-                .collect()
-        });
-        let transcripts = match &agent.transcripts {
-            Some(folder) => {
-                let folder = expand_home(folder, around.home);
-                if folder.is_relative() {
-                    let text = format!(
-                        "transcripts \"{}\" is a relative path; give an absolute one",
-                        folder.display()
-                    );
-                    return Err(problem("transcripts", text));
-                }
-                Some(folder)
+        let mut entry = self.usual(name, kind, program, agent.env, around);
+        entry.interrupts = agent.interrupts;
+        if let Some(args) = agent.args {
+            entry.launch.command.args = args.into_iter().map(OsString::from).collect();
+        }
+        if let Some(folder) = &agent.transcripts {
+            let folder = expand_home(folder, around.home);
+            if folder.is_relative() {
+                let text = format!(
+                    "transcripts \"{}\" is a relative path; give an absolute one",
+                    folder.display()
+                );
+                return Err(problem("transcripts", text));
             }
-            None => default_transcripts(kind, &agent.env, around),
-        };
-        let transcript_format = match agent.transcript_format.as_deref() {
-            Some(_) if transcripts.is_none() => {
+            entry.transcripts = Some(folder);
+        }
+        if let Some(name) = agent.transcript_format.as_deref() {
+            if entry.transcripts.is_none() {
                 let text = "transcript_format needs the folder of the transcripts, as transcripts = \"…\"";
                 return Err(problem("transcript_format", text.to_owned()));
             }
-            Some(name) => Some(Format::named(name).ok_or_else(|| {
-                let text = format!(
-                    "unknown transcript_format \"{name}\": known are {}",
-                    Format::ALL.map(Format::name).join(", ")
-                );
+            let format = Format::named(name).ok_or_else(|| {
+                let known = Format::ALL.map(Format::name).join(", ");
+                let text = format!("unknown transcript_format \"{name}\": known are {known}");
                 problem("transcript_format", text)
-            })?),
-            None => None,
-        };
-        let command = AgentCommand {
-            program,
-            args: arguments.into_iter().map(OsString::from).collect(),
-            env: agent.env,
-            env_remove: kind.env_remove.iter().map(|name| (*name).to_owned()).collect(),
-            working_dir: None,
-        };
-        Ok(AgentEntry {
-            name: agent_name,
-            kind,
-            launch: self.launch(command),
-            transcripts,
-            transcript_format,
-            interrupts: agent.interrupts,
-            session_params: None,
-        })
-    }
-
-    /// Returns an agent that is not configured, if its usual program is on `PATH`.
-    fn found(
-        &self,
-        kind: &'static AgentKind,
-        path: Option<&OsStr>,
-        around: &Surroundings<'_>,
-    ) -> Option<AgentEntry> {
-        let programs = kind.programs.iter();
-        let program = programs
-            .map(Path::new)
-            .find_map(|program| find_program(program, path))?;
-        Some(self.usual(kind, program, around))
-    }
-
-    /// Returns an agent that is neither configured nor installed, if its folder with transcripts exists and can be
-    /// read without it. Its program is looked for again whenever it is needed.
-    fn absent(&self, kind: &'static AgentKind, around: &Surroundings<'_>) -> Option<AgentEntry> {
-        let program = kind.programs.first()?;
-        let entry = self.usual(kind, PathBuf::from(program), around);
-        let is_there = entry.listed_transcripts()?.0.is_dir();
-        is_there.then_some(entry)
+            })?;
+            entry.transcript_format = Some(format);
+        }
+        Ok(entry)
     }
 
     /// Returns an agent of this kind with the default settings.
-    fn usual(&self, kind: &'static AgentKind, program: PathBuf, around: &Surroundings<'_>) -> AgentEntry {
+    fn usual(
+        &self,
+        name: &str,
+        kind: &'static AgentKind,
+        program: PathBuf,
+        env: BTreeMap<String, String>,
+        around: &Surroundings<'_>,
+    ) -> AgentEntry {
+        let variable = |name: &str| {
+            let own = env.get(name).map(PathBuf::from);
+            own.or_else(|| (around.variable)(name).map(PathBuf::from))
+        };
+        let home = env.get("HOME").map(PathBuf::from);
+        let transcripts = kind.transcript_root(variable, home.as_deref().or(around.home), around.data);
         let command = AgentCommand {
             program,
             args: kind.arguments.iter().map(OsString::from).collect(),
-            env: BTreeMap::new(),
+            env,
             env_remove: kind.env_remove.iter().map(|name| (*name).to_owned()).collect(),
             working_dir: None,
         };
         AgentEntry {
-            name: AgentName::new(kind.name),
+            name: AgentName::new(name),
             kind,
             launch: self.launch(command),
-            transcripts: default_transcripts(kind, &BTreeMap::new(), around),
+            transcripts,
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
             session_params: None,
@@ -564,29 +479,11 @@ impl Config {
     }
 
     /// Returns the agent built into this program.
-    fn loopback(
-        &self,
-        name: &AgentName,
-        env: BTreeMap<String, String>,
-        around: &Surroundings<'_>,
-    ) -> AgentEntry {
-        let command = AgentCommand {
-            program: around.this_program.to_path_buf(),
-            args: vec![loopback::ARGUMENT.into(), "--data".into(), around.data.into()],
-            env,
-            env_remove: Vec::new(),
-            working_dir: None,
-        };
-        let transcripts = default_transcripts(&kinds::LOOPBACK, &BTreeMap::new(), around);
-        AgentEntry {
-            name: name.clone(),
-            kind: &kinds::LOOPBACK,
-            launch: self.launch(command),
-            transcripts,
-            transcript_format: None,
-            interrupts: InterruptPolicy::Ask,
-            session_params: None,
-        }
+    fn loopback(&self, name: &str, env: BTreeMap<String, String>, around: &Surroundings<'_>) -> AgentEntry {
+        let program = around.this_program.to_path_buf();
+        let mut entry = self.usual(name, &kinds::LOOPBACK, program, env, around);
+        entry.launch.command.args = vec![loopback::ARGUMENT.into(), "--data".into(), around.data.into()];
+        entry
     }
 
     fn launch(&self, command: AgentCommand) -> Launch {
@@ -607,20 +504,6 @@ impl Config {
             },
         }
     }
-}
-
-fn default_transcripts(
-    kind: &'static AgentKind,
-    env: &BTreeMap<String, String>,
-    around: &Surroundings<'_>,
-) -> Option<PathBuf> {
-    let variable = |name: &str| {
-        env.get(name)
-            .map(PathBuf::from)
-            .or_else(|| (around.variable)(name).map(PathBuf::from))
-    };
-    let home = env.get("HOME").map(PathBuf::from);
-    kind.transcript_root(variable, home.as_deref().or(around.home), around.data)
 }
 
 /// Expands a leading `~/` to the home folder.

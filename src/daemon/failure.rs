@@ -17,9 +17,6 @@ use crate::store::StoreError;
 /// Why the daemon did not start, or did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The runtime could not be started.
-    #[error("cannot start the runtime")]
-    Runtime(#[source] io::Error),
     /// The paths of the daemon's files cannot be determined.
     #[error(transparent)]
     Paths(#[from] PathsError),
@@ -55,27 +52,27 @@ pub enum StartError {
     /// The turns of the previous run could not be ended.
     #[error("cannot end the turns of the previous run")]
     PreviousRun(#[source] ConversationError),
-    /// The service manager passed an unusable descriptor.
-    #[error("the service manager passed no listening Unix socket")]
-    Activation(#[source] io::Error),
     /// The daemon cannot listen on the socket.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A file of the daemon's own cannot be used.
-    #[error("cannot use {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
+    /// The system refused a step.
+    #[error("{what}")]
+    Io {
+        /// What failed, as a sentence.
+        what: String,
         /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// Signals cannot be handled.
-    #[error("cannot handle signals")]
-    Signals(#[source] io::Error),
 }
 
 impl StartError {
+    /// An error of the system, with what failed as a sentence.
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
     /// Returns what to do, if known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -100,7 +97,7 @@ impl StartError {
                  sessiond --home ~/session-bridge-old"
                     .to_owned(),
             ),
-            Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::File { .. } | Self::Bind(_) => {
+            Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {
                 self.refusal().and_then(hint_on_writing).map(str::to_owned)
             }
             _ => None,

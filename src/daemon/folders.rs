@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::files::misplaced::{self, Misplaced};
 use crate::files::{durable, entries};
@@ -15,29 +15,11 @@ pub enum FolderError {
     /// It cannot be created, or another user owns it or can change it.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// Its permissions cannot be read or changed.
-    #[error("cannot make the folder {} private", path.display())]
-    Close {
-        /// The folder.
-        path: PathBuf,
-        /// The operating system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The name of the folder, or of a parent, cannot be synced.
-    #[error("cannot sync the name of the folder {}", path.display())]
-    Sync {
-        /// The folder.
-        path: PathBuf,
-        /// The operating system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// An entry of the data folder cannot be inspected.
-    #[error("cannot inspect {}", path.display())]
-    Inspect {
-        /// The entry.
-        path: PathBuf,
+    /// The system refused a step.
+    #[error("cannot {what}")]
+    Io {
+        /// The step and the folder or entry.
+        what: String,
         /// The operating system's error.
         #[source]
         source: io::Error,
@@ -50,20 +32,21 @@ pub enum FolderError {
 /// Checks that each entry of the data folder that the daemon uses is a file or a folder, not a link.
 ///
 /// # Errors
-/// [`FolderError::Misplaced`] for the first one that is not, or [`FolderError::Inspect`].
+/// [`FolderError::Misplaced`] for the first one that is not, or [`FolderError::Io`].
 pub fn check_entries(data: &Path) -> Result<(), FolderError> {
     for (name, kind) in names::all() {
-        check_entry(data.join(name), kind)?;
+        check_entry(&data.join(name), kind)?;
     }
     // The database opens its files itself, and would follow a link or wait at a pipe.
     let store = data.join(names::STORE);
-    let in_store = entries(&store).map_err(|source| FolderError::Inspect { path: store, source })?;
+    let in_store =
+        entries(&store).map_err(|source| failed(format!("inspect {}", store.display()), source))?;
     for path in in_store {
         let kind = match path.is_dir() {
             true => Kind::Folder,
             false => Kind::File,
         };
-        check_entry(path, kind).map_err(|error| match error {
+        check_entry(&path, kind).map_err(|error| match error {
             // Within that folder it would be found again.
             FolderError::Misplaced(misplaced) => misplaced.moved_to(data).into(),
             error => error,
@@ -72,12 +55,16 @@ pub fn check_entries(data: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-fn check_entry(path: PathBuf, kind: Kind) -> Result<(), FolderError> {
-    match misplaced::find(&path, kind) {
+fn check_entry(path: &Path, kind: Kind) -> Result<(), FolderError> {
+    match misplaced::find(path, kind) {
         Ok(None) => Ok(()),
         Ok(Some(misplaced)) => Err(misplaced.into()),
-        Err(source) => Err(FolderError::Inspect { path, source }),
+        Err(source) => Err(failed(format!("inspect {}", path.display()), source)),
     }
+}
+
+fn failed(what: String, source: io::Error) -> FolderError {
+    FolderError::Io { what, source }
 }
 
 /// Creates a private folder and its missing parents. An existing folder must belong to this user, and is made
@@ -93,14 +80,10 @@ pub fn private(role: Role, path: &Path) -> Result<(), FolderError> {
         }
         Ok(())
     };
-    close().map_err(|source| FolderError::Close {
-        path: path.to_path_buf(),
-        source,
-    })?;
-    durable::sync_names(path).map_err(|source| FolderError::Sync {
-        path: path.to_path_buf(),
-        source,
-    })
+    let folder = path.display();
+    close().map_err(|source| failed(format!("make the folder {folder} private"), source))?;
+    durable::sync_names(path)
+        .map_err(|source| failed(format!("sync the name of the folder {folder}"), source))
 }
 
 #[cfg(test)]

@@ -63,15 +63,6 @@ pub struct LockInfo {
     pub started_at: Timestamp,
 }
 
-/// The state of a lock file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockState {
-    /// Whether a daemon runs. Otherwise `info` is from the last one.
-    pub held: bool,
-    /// `None` if the file is empty or being written.
-    pub info: Option<LockInfo>,
-}
-
 /// Why the lock could not be taken, or the file could not be read.
 #[derive(Debug, Error)]
 pub enum LockError {
@@ -88,15 +79,6 @@ pub enum LockError {
     Contended {
         /// The lock file.
         path: PathBuf,
-    },
-    /// A path for the lock file is not UTF-8.
-    #[error("cannot describe this daemon in {}", path.display())]
-    Encode {
-        /// The lock file.
-        path: PathBuf,
-        /// The encoding error.
-        #[source]
-        source: serde_json::Error,
     },
     /// The system refused a step.
     #[error("cannot {step} the lock {}", path.display())]
@@ -147,12 +129,11 @@ impl DaemonLock {
     /// Replaces the file's content with `info`.
     ///
     /// # Errors
-    /// [`LockError::Encode`] and [`LockError::Io`]. The lock is still held then.
+    /// [`LockError::Io`]. The lock is still held then.
     pub fn publish(&mut self, info: &LockInfo) -> Result<(), LockError> {
-        let mut text = serde_json::to_vec(info).map_err(|source| LockError::Encode {
-            path: self.path.clone(),
-            source,
-        })?;
+        // A path may not be UTF-8.
+        let text = serde_json::to_vec(info).map_err(io::Error::from);
+        let mut text = text.map_err(io_error("describe this daemon in", &self.path))?;
         text.push(b'\n');
         // Write over the old text, then truncate. A reader in between finds a complete object at the start or, for an
         // instant, none that parses, but never an empty file under a held lock.
@@ -161,11 +142,6 @@ impl DaemonLock {
             .and_then(|_| self.file.write_all(&text))
             .and_then(|()| self.file.set_len(text.len() as u64))
             .map_err(io_error("write", &self.path))
-    }
-
-    /// Returns the path of the lock file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Whether the file was moved, removed or replaced, so that nobody finds this daemon by it. False if that cannot
@@ -228,22 +204,6 @@ impl Drop for DaemonLock {
             tracing::warn!(path = %self.path.display(), %error, "cannot release the lock");
         }
     }
-}
-
-/// Reads the lock file at `path`. `None` if it does not exist. Does not disturb a daemon that runs or starts.
-///
-/// # Errors
-/// [`LockError::Io`] if the file cannot be read.
-pub fn read_lock(path: &Path) -> Result<Option<LockState>, LockError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(io_error("open", path)(source)),
-    };
-    let held = !try_lock(&file, FlockOperation::NonBlockingLockShared, path)?;
-    // Closing the file releases a lock taken here.
-    let info = read_info(&file).map_err(io_error("read", path))?;
-    Ok(Some(LockState { held, info }))
 }
 
 /// Whether the process does not exist or is about to end. Another user's process counts as alive.

@@ -39,6 +39,9 @@ const DETACH: &str = "--detach";
 /// How long a stop waits for threads that still read after everything else is done.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
+/// What failed where the daemon has no runtime.
+const RUNTIME: &str = "cannot start the runtime";
+
 /// Runs the daemon until it ends. `arguments` are those after the program's name or after [`ARGUMENT`].
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
@@ -65,7 +68,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             runtime.shutdown_timeout(LAST_THREADS);
             result
         }
-        Err(source) => Err(StartError::Runtime(source)),
+        Err(error) => Err(StartError::io(RUNTIME)(error)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,7 +86,7 @@ fn start_detached(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match started {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&StartError::Runtime(error));
+            print_error(&StartError::io(RUNTIME)(error));
             ExitCode::FAILURE
         }
     }

@@ -173,8 +173,9 @@ mod tests {
         let lost = tokio::time::timeout(CHECK_EVERY * 3, presence.wait_until_lost()).await;
         assert!(lost.is_err(), "{lost:?}: nothing was moved");
         // Another file at its path does not count.
-        fs::remove_file(lock.path()).unwrap();
-        fs::write(lock.path(), "").unwrap();
+        let path = data.path().join(crate::paths::names::LOCK);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
         assert_eq!(presence.wait_until_lost().await, Lost::Lock);
         assert!(began.elapsed() <= CHECK_EVERY * 4);
     }

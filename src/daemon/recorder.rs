@@ -19,6 +19,17 @@ impl StoreRecorder {
     pub fn new(store: Store) -> Self {
         Self { store }
     }
+
+    fn commit(&self, change: Change) -> BoxFuture<'_, Result<(), RecordError>> {
+        let commit = self.store.commit(change);
+        let recorded = async move {
+            commit
+                .await
+                .map(drop)
+                .map_err(|error| RecordError(Box::new(error)))
+        };
+        recorded.boxed()
+    }
 }
 
 impl SpawnRecorder for StoreRecorder {
@@ -32,32 +43,17 @@ impl SpawnRecorder for StoreRecorder {
             agent: AgentName::new(record.agent),
             spawned_at: Timestamp::now(),
         };
-        let commit = self.store.commit(Change {
+        self.commit(Change {
             processes_put: vec![process],
             ..Change::default()
-        });
-        async move {
-            commit
-                .await
-                .map(|_| ())
-                .map_err(|error| RecordError(Box::new(error)))
-        }
-        .boxed()
+        })
     }
 
     fn ended(&self, mark: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
-        let change = Change {
+        self.commit(Change {
             processes_removed: vec![mark.to_string()],
             ..Change::default()
-        };
-        let commit = self.store.commit(change);
-        async move {
-            commit
-                .await
-                .map(|_| ())
-                .map_err(|error| RecordError(Box::new(error)))
-        }
-        .boxed()
+        })
     }
 }
 

@@ -44,8 +44,11 @@ use crate::paths::names;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::{ConnectionLimit, OutboxLimits, PrivateSocket, SocketLimits, methods, serve};
-use crate::store::{Change, Store, StoreOptions};
+use crate::store::{Change, OpenReport, Store, StoreOptions};
 use crate::transcript::library::Library;
+
+/// What failed where the system refuses a signal handler.
+const SIGNALS: &str = "cannot handle signals";
 
 /// Runs the daemon until it stops.
 ///
@@ -75,7 +78,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let config = &configured.config;
 
     // Before the first file is written.
-    handle_file_size_signal().map_err(StartError::Signals)?;
+    handle_file_size_signal().map_err(StartError::io(SIGNALS))?;
     folders::private(Role::Data, &paths.data)?;
     folders::check_entries(&paths.data)?;
     let info = LockInfo {
@@ -94,14 +97,12 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             tracing::debug!(%error, "did not leave the starter's session");
         }
     }
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::io(SIGNALS))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::io(SIGNALS))?;
 
     let catalog = {
-        let this_program = std::env::current_exe().map_err(|source| StartError::File {
-            path: PathBuf::from("this program"),
-            source,
-        })?;
+        let this_program = std::env::current_exe();
+        let this_program = this_program.map_err(StartError::io("cannot use this program"))?;
         // An editor may start the daemon without HOME.
         let home_folder = std::env::home_dir();
         let around = Surroundings {
@@ -118,16 +119,18 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     };
 
     let (instance, is_first_run) = instance(&paths.data)?;
-    let opened = open_store(&paths, arguments.ephemeral)?;
+    let (store, opening) = open_store(&paths, arguments.ephemeral)?;
     // Before any agent is started.
     if let Err(error) = adopt_orphans() {
         tracing::warn!(%error, "cannot adopt orphaned processes; agents' helpers may outlive the daemon");
     }
     // Before anything closes the store: to the next start, a closed store means that no process is left.
-    sweep_previous_run(&opened.store, &instance, is_first_run || opened.was_closed).await;
+    sweep_previous_run(&store, &instance, is_first_run || opening.was_closed).await;
     // Before any process is started that could inherit it.
-    let passed_listener = activation::listener().map_err(StartError::Activation)?;
-    let (store, set_aside) = (opened.store, opened.set_aside);
+    let passed_listener = activation::listener();
+    let passed_listener = passed_listener.map_err(StartError::io(
+        "the service manager passed no listening Unix socket",
+    ))?;
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
         idle: Duration::from_millis(config.agent_idle_ms()),
@@ -194,7 +197,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
         started,
-        set_aside,
+        set_aside: opening.set_aside,
         configuration: {
             let configured = Arc::clone(&configured);
             Box::new(move || configured.now())
@@ -312,21 +315,10 @@ fn handle_file_size_signal() -> io::Result<()> {
     signal(SignalKind::from_raw(number)).map(drop)
 }
 
-/// The open store, and what its opening reported.
-struct OpenedStore {
-    store: Store,
-    set_aside: Option<PathBuf>,
-    /// Whether the previous run closed it.
-    was_closed: bool,
-}
-
-fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError> {
+/// Opens the store, and logs what was wrong with it.
+fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, OpenReport), StartError> {
     if ephemeral {
-        return Ok(OpenedStore {
-            store: Store::ephemeral()?,
-            set_aside: None,
-            was_closed: false,
-        });
+        return Ok((Store::ephemeral()?, OpenReport::default()));
     }
     let (store, report) = Store::open(
         &paths.data,
@@ -347,7 +339,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
     if let Some(region) = &report.cut_off {
         tracing::warn!(?region, kept = ?report.journal_kept, "cut off the unreadable end of the journal");
     }
-    if report.may_have_lost() {
+    if report.is_damaged() {
         tracing::error!(
             missing = report.missing,
             restored = report.restored,
@@ -355,31 +347,20 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<OpenedStore, StartError>
             regions = ?report.damaged,
             journal = ?report.journal_kept,
             database = ?report.set_aside,
-            "the journal was damaged or missing, and changes may be lost; everything readable in the journal and the database is in use"
-        );
-    } else if report.is_damaged() {
-        tracing::error!(
-            restored = report.restored,
-            regions = ?report.damaged,
-            journal = ?report.journal_kept,
-            database = ?report.set_aside,
-            "the journal was damaged or missing; it was restored from the database, and nothing is lost"
+            "the journal was damaged or missing; {}",
+            match report.may_have_lost() {
+                true => "changes may be lost, and everything readable in it and in the database is in use",
+                false => "it was restored from the database, and nothing is lost",
+            }
         );
     }
-    Ok(OpenedStore {
-        store,
-        set_aside: report.set_aside,
-        was_closed: report.was_closed,
-    })
+    Ok((store, report))
 }
 
 /// Returns this data folder's random name, and whether it was created now.
 fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
     let path = data.join(names::INSTANCE);
-    let failed = |source| StartError::File {
-        path: path.clone(),
-        source,
-    };
+    let failed = StartError::io(format!("cannot use {}", path.display()));
     match std::fs::read_to_string(&path) {
         Ok(name) if !name.trim().is_empty() => return Ok((Instance::new(name.trim()), false)),
         Ok(_) => {}

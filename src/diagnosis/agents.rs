@@ -168,13 +168,8 @@ async fn running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
         reads_transcripts: entry.transcript_format.or(entry.kind.transcript_format).is_some(),
         capabilities: &initialized.capabilities,
     };
-    found.extend(quirks::of(entry.kind, &declared).into_iter().map(|quirk| {
-        let found = of(entry, DiagnosticKind::Quirk, quirk.severity, quirk.what);
-        match quirk.next {
-            Some(next) => found.next(next),
-            None => found,
-        }
-    }));
+    let quirks = quirks::of(entry.kind, &declared).into_iter();
+    found.extend(quirks.map(|quirk| quirk.about(entry.name.as_str())));
     found
 }
 
@@ -295,43 +290,31 @@ fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
     if *entry.kind == kinds::LOOPBACK {
         return None;
     }
-    let of = |severity, what: String| of(entry, DiagnosticKind::Transcripts, severity, what);
-    if root
-        .symlink_metadata()
-        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-    {
-        let what = format!("no transcripts yet: {} does not exist", root.display());
-        return Some(of(Severity::Note, what));
-    }
-    let tops = format.tops(root);
-    let all = std::iter::once(root).chain(tops.iter().map(PathBuf::as_path));
-    let fault = all.clone().find_map(fault).or_else(|| first_fault_below(&tops));
-    Some(match fault {
-        Some(fault) => of(fault.severity, fault.what).next(fault.next),
-        None => of(Severity::Ok, format!("its transcripts are in {}", root.display())),
-    })
+    let place = root.display();
+    let found = |severity, what| Diagnostic::new(DiagnosticKind::Transcripts, severity, what);
+    let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let found = if root.symlink_metadata().is_err_and(is_missing) {
+        found(
+            Severity::Note,
+            format!("no transcripts yet: {place} does not exist"),
+        )
+    } else {
+        let tops = format.tops(root);
+        let mut all = std::iter::once(root).chain(tops.iter().map(PathBuf::as_path));
+        let fault = all.find_map(fault).or_else(|| first_fault_below(&tops));
+        fault.unwrap_or_else(|| found(Severity::Ok, format!("its transcripts are in {place}")))
+    };
+    Some(found.about(entry.name.as_str()))
 }
 
 /// How many project folders are checked. There may be very many, and an unusable one is rarely the only one.
 const CHECKED_FOLDERS: usize = 1_000;
 
-/// A reason why transcripts cannot be used.
-#[derive(Debug)]
-struct Fault {
-    severity: Severity,
-    what: String,
-    next: String,
-}
-
-/// Checks a folder of transcripts. A missing one is fine.
-fn fault(folder: &Path) -> Option<Fault> {
+/// Checks a folder of transcripts for a reason why they cannot be used. A missing one is fine.
+fn fault(folder: &Path) -> Option<Diagnostic> {
     let place = folder.display();
     let fault = |severity, what: String, next: &str| {
-        Some(Fault {
-            severity,
-            what,
-            next: next.to_owned(),
-        })
+        Some(Diagnostic::new(DiagnosticKind::Transcripts, severity, what).next(next))
     };
     match folder.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -372,7 +355,7 @@ fn fault(folder: &Path) -> Option<Fault> {
 
 /// Returns the first fault of the folders in `tops`, as a warning, because it affects only a few transcripts. Files
 /// there are not transcripts of the agent.
-fn first_fault_below(tops: &[PathBuf]) -> Option<Fault> {
+fn first_fault_below(tops: &[PathBuf]) -> Option<Diagnostic> {
     let entries = tops
         .iter()
         .filter_map(|top| top.read_dir().ok())
@@ -383,7 +366,7 @@ fn first_fault_below(tops: &[PathBuf]) -> Option<Fault> {
         .filter(|path| !path.is_file())
         .take(CHECKED_FOLDERS)
         .find_map(|folder| fault(&folder))
-        .map(|fault| Fault {
+        .map(|fault| Diagnostic {
             severity: Severity::Warning,
             ..fault
         })
@@ -400,7 +383,7 @@ mod tests {
     fn a_folder_of_transcripts_that_cannot_be_used_is_a_fault() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("projects");
-        let found = || fault(&folder).map(|fault| (fault.severity, fault.what));
+        let found = || fault(&folder).map(|fault| (fault.severity, fault.message));
         assert_eq!(found(), None, "it does not exist yet");
         fs::create_dir(&folder).unwrap();
         assert_eq!(found(), None);
@@ -432,7 +415,7 @@ mod tests {
         symlink("/nonexistent", tops[1].join("link")).unwrap();
         assert!(first_fault_below(&tops).is_none());
         fs::remove_dir(tops[0].join("0")).unwrap();
-        assert!(first_fault_below(&tops).unwrap().what.contains("/nonexistent"));
+        assert!(first_fault_below(&tops).unwrap().message.contains("/nonexistent"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The quirks of an agent that its user should know. Pure.
 
-use bridge_protocol::diagnosis::Severity;
+use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 
 use crate::agent::kinds::{AgentKind, Package};
 use crate::agent::session::Capabilities;
@@ -14,44 +14,32 @@ pub(super) struct Declared<'a> {
     pub(super) capabilities: &'a Capabilities,
 }
 
-/// A quirk.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Quirk {
-    pub(super) severity: Severity,
-    pub(super) what: String,
-    pub(super) next: Option<String>,
-}
-
-fn quirk(severity: Severity, what: impl Into<String>) -> Quirk {
-    Quirk {
-        severity,
-        what: what.into(),
-        next: None,
-    }
+fn quirk(what: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(DiagnosticKind::Quirk, Severity::Note, what)
 }
 
 /// Returns the known quirks of an agent.
-pub(super) fn of(kind: &AgentKind, declared: &Declared<'_>) -> Vec<Quirk> {
+pub(super) fn of(kind: &AgentKind, declared: &Declared<'_>) -> Vec<Diagnostic> {
     let capabilities = declared.capabilities;
     let mut found = Vec::new();
     found.extend(kind.package.and_then(|package| version(package, declared)));
     if !capabilities.resume && !capabilities.load_session {
         let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
-        found.push(quirk(Severity::Note, what));
+        found.push(quirk(what));
     }
     if !declared.reads_transcripts {
         let what = match capabilities.fork {
             true => "its transcripts cannot be read: no search, no backups, and forks only at the end",
             false => "its transcripts cannot be read and it cannot fork: no search, no backups, no forks",
         };
-        found.push(quirk(Severity::Note, what));
+        found.push(quirk(what));
     }
-    found.extend(kind.caution.map(|caution| quirk(Severity::Note, caution)));
+    found.extend(kind.caution.map(quirk));
     found
 }
 
 /// Checks whether it is the program and version on which the facts about its kind were measured.
-fn version(package: Package, declared: &Declared<'_>) -> Option<Quirk> {
+fn version(package: Package, declared: &Declared<'_>) -> Option<Diagnostic> {
     let version = declared.version?;
     let Package { name, measured, .. } = package;
     let is_other = package.names_itself && declared.name.is_some_and(|declared| declared != name);
@@ -60,12 +48,8 @@ fn version(package: Package, declared: &Declared<'_>) -> Option<Quirk> {
         false if version != measured => format!("tested with version {measured}, this is {version}"),
         false => return None,
     };
-    Some(Quirk {
-        next: Some(format!(
-            "in case of problems, try npm install -g {name}@{measured}"
-        )),
-        ..quirk(Severity::Note, what)
-    })
+    let next = format!("in case of problems, try npm install -g {name}@{measured}");
+    Some(quirk(what).next(next))
 }
 
 #[cfg(test)]
@@ -105,7 +89,7 @@ mod tests {
         let quirks = of(kind, &declared);
         quirks
             .into_iter()
-            .map(|quirk| (quirk.severity, quirk.what))
+            .map(|quirk| (quirk.severity, quirk.message))
             .collect()
     }
 

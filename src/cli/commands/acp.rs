@@ -59,7 +59,7 @@ fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<Stri
 }
 
 /// Copies bytes until the editor or the daemon ends.
-pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outcome<Exit> {
+pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outcome {
     let daemon = context.connect().await?;
     let Some(socket) = daemon.acp_socket().map(ToOwned::to_owned) else {
         return Err(
@@ -111,7 +111,7 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
             Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
                 .hint("restart the agent in the editor, and open the session again"))
         }
-        _ => Ok(Exit::Done),
+        _ => Ok(()),
     }
 }
 

@@ -68,7 +68,7 @@ pub(in crate::cli) struct Check {
 }
 
 /// Creates a conversation from a transcript and prints its id.
-pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome<Exit> {
+pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome {
     let cwd = options.cwd;
     let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
@@ -142,11 +142,11 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         let hint = context.output.addressed(&hint);
         context.output.warning("hint:", &hint)?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Reports what is wrong with a transcript, and has a repaired copy made.
-pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> Outcome<Exit> {
+pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> Outcome {
     let daemon = context.connect().await?;
     let is_repaired = options.repair;
     let answer = checked(context, &daemon, options).await?;
@@ -155,7 +155,6 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
         None => &answer.findings,
     };
     let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
-    let exit = if is_damaged { Exit::Failed } else { Exit::Done };
     note_backups(context, &answer.kept)?;
     print_findings(context, &answer.findings)?;
     let look = context.output.look;
@@ -173,7 +172,10 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
             .output
             .note("no copy was made: this damage cannot be repaired")?;
     }
-    Ok(exit)
+    match is_damaged {
+        true => Err(Problem::silent(Exit::Failed)),
+        false => Ok(()),
+    }
 }
 
 /// Which copy was made, what differs in it, and which conversation continues with it.

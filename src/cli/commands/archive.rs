@@ -8,7 +8,6 @@ use super::Context;
 use crate::cli::complete;
 use crate::cli::confirm::Unasked;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::output::{DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select;
@@ -67,7 +66,7 @@ pub(in crate::cli) struct Orphan {
 }
 
 /// Runs a command of the archive.
-pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive) -> Outcome<Exit> {
+pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive) -> Outcome {
     match command {
         Archive::Ls => list(context).await,
         Archive::Add(subject) => add(context, subject).await,
@@ -78,8 +77,7 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
             if !context.yes {
                 confirm_deletion(context, &daemon, &id, agent.as_ref()).await?;
             }
-            forget(context, &daemon, id, agent).await?;
-            Ok(Exit::Done)
+            forget(context, &daemon, id, agent).await
         }
         Archive::Prune => prune(context).await,
     }
@@ -110,7 +108,7 @@ async fn confirm_deletion(
     context.confirm(&what, Unasked::NeedsYes)
 }
 
-async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
+async fn list(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
@@ -130,7 +128,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
         context.output.line(&context.output.look.paint(DIM, off))?;
     }
     if total.unclaimed == 0 {
-        return Ok(Exit::Done);
+        return Ok(());
     }
     let orphans = words::count(total.unclaimed, "session belongs", "sessions belong");
     context.output.line(&format!("{orphans} to no conversation:"))?;
@@ -163,11 +161,10 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
     let newest = shell_word(newest.unwrap_or_default());
     context.output.advise(&format!(
         "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
-    ))?;
-    Ok(Exit::Done)
+    ))
 }
 
-async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
+async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome {
     let daemon = context.connect().await?;
     let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
     let keep = method::Keep {
@@ -186,10 +183,10 @@ async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
         table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
     }
     let if_empty = "no transcript to back up yet";
-    context.output.table(&table, if_empty).map(|()| Exit::Done)
+    context.output.table(&table, if_empty)
 }
 
-async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
+async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome {
     let daemon = context.connect().await?;
     let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
     let session = upstream_id.as_ref().map(ToString::to_string);
@@ -218,7 +215,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome<Exit> {
     if answer.restored.is_empty() {
         context.output.note("nothing to restore: all files exist")?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The same problem of a file that a backup would replace, with the commands that restore the backup.
@@ -235,14 +232,14 @@ fn not_replaced(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
 }
 
 /// Deletes the backups of all sessions that no conversation has.
-async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
+async fn prune(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
     let (answer, _) = context.watch(&daemon, method::Keep::default()).await?;
     let (orphans, count) = (answer.unclaimed, answer.total.unwrap_or_default().unclaimed);
     let more = count.saturating_sub(orphans.len() as u64);
     if orphans.is_empty() {
         let note = "nothing to delete: all backups belong to conversations";
-        return context.output.note(note).map(|()| Exit::Done);
+        return context.output.note(note);
     }
     let bytes = orphans.iter().map(|session| session.bytes).sum();
     let sessions = words::count(orphans.len() as u64, "session", "sessions");
@@ -260,7 +257,7 @@ async fn prune(context: &mut Context<'_>) -> Outcome<Exit> {
             .output
             .advise(&format!("{more} left; run sessionctl archive prune again"))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Deletes the backups of a session that no conversation has.

@@ -82,7 +82,7 @@ pub(in crate::cli) struct Import {
 }
 
 /// Exports a conversation, and prints the path of the file, or the JSON.
-pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome<Exit> {
+pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> Outcome {
     let (format, path) = target(&options)?;
     let folder = path.as_deref().and_then(|path| Path::new(path).parent());
     if let Some(missing) = folder.filter(|folder| !folder.exists()) {
@@ -132,7 +132,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         }
         _ => context.output.raw(&raw)?,
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The name with a number before its extensions that no file has yet.
@@ -209,7 +209,7 @@ fn unknown_name(conversation: &str, file: &str, stem: &str) -> Problem {
 }
 
 /// Imports a bundle, and prints the conversation's id.
-pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome<Exit> {
+pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -> Outcome {
     let (path, folder, trusts) = (&options.path, options.cwd.as_deref(), options.trust_settings);
     check_bundle(Path::new(path))?;
     if folder.is_none() && !options.same_folders {
@@ -254,7 +254,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             .output
             .warning("left out:", &context.output.addressed(&what))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Checks that there may be a bundle, before anything else is asked for. What is in it the daemon says.
@@ -342,7 +342,7 @@ fn import_again(path: &str, folder: Option<&str>, new_ids: bool, trust_settings:
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::import_again;
 
     #[test]
     fn a_command_can_be_pasted_as_it_is_printed() {
@@ -355,56 +355,5 @@ mod tests {
             command,
             r"sessionctl import '/it'\''s mine/$x' --cwd '/a b' --new-ids"
         );
-    }
-
-    #[test]
-    fn what_is_made_follows_from_where_it_goes() {
-        let table = [
-            (None, None, ExportFormat::Bundle, None),
-            (None, Some("-"), ExportFormat::Json, None),
-            (None, Some("/t/a.json"), ExportFormat::Json, Some("/t/a.json")),
-            (
-                None,
-                Some("/t/a.tar.zst"),
-                ExportFormat::Bundle,
-                Some("/t/a.tar.zst"),
-            ),
-            (Some(ExportFormat::Json), None, ExportFormat::Json, None),
-            (
-                Some(ExportFormat::Json),
-                Some("/t/a"),
-                ExportFormat::Json,
-                Some("/t/a"),
-            ),
-            (
-                Some(ExportFormat::Bundle),
-                Some("/t/a.json"),
-                ExportFormat::Bundle,
-                Some("/t/a.json"),
-            ),
-        ];
-        for (format, output, made, path) in table {
-            let found = target(&export(format, output)).unwrap();
-            assert_eq!(found, (made, path.map(str::to_owned)), "{format:?} {output:?}");
-        }
-        for (format, output) in [
-            (Some(ExportFormat::Bundle), "-"),
-            (None, "/t/talk.md"),
-            (None, "/t/talk.tar.gz"),
-        ] {
-            let problem = target(&export(format, Some(output))).unwrap_err();
-            assert_eq!(problem.exit, Exit::Usage, "{output}");
-        }
-    }
-
-    fn export(format: Option<ExportFormat>, output: Option<&str>) -> Export {
-        Export {
-            target: Target {
-                conversation: Some(".".to_owned()),
-            },
-            format,
-            output: output.map(Into::into),
-            secrets: false,
-        }
     }
 }

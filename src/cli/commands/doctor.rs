@@ -37,7 +37,7 @@ pub(in crate::cli) struct Doctor {
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Checks everything and prints each finding as soon as it is known. Exits with 1 on an error, and with 3 if no daemon runs.
-pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome<Exit> {
+pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome {
     let mut report = Report::default();
     report.add(context, folders::all(&context.reach.paths))?;
     let last = context.reach.last_daemon();
@@ -61,7 +61,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
             report.add(context, found)?;
             report.add(context, daemons::others(last))?;
             report.end(context)?;
-            return Ok(Exit::NoDaemon);
+            return Err(Problem::silent(Exit::NoDaemon));
         }
     };
     report.add(context, daemons::this(&status, &context.reach, &daemon))?;
@@ -93,7 +93,10 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
             report.add(context, vec![unchecked])?;
         }
     }
-    report.end(context)
+    match report.end(context)? {
+        0 => Ok(()),
+        _ => Err(Problem::silent(Exit::Failed)),
+    }
 }
 
 /// What was found so far.
@@ -112,7 +115,8 @@ impl Report {
         Ok(())
     }
 
-    fn end(self, context: &mut Context<'_>) -> Outcome<Exit> {
+    /// Prints the sum; returns how many errors there are.
+    fn end(self, context: &mut Context<'_>) -> Outcome<u64> {
         let count = |is_meant: fn(Severity) -> bool| {
             let all = self.diagnosis.diagnostics.iter();
             all.filter(|one| is_meant(one.severity)).count() as u64
@@ -127,10 +131,7 @@ impl Report {
         } else {
             context.output.line(&sum(errors, warnings))?;
         }
-        Ok(match errors {
-            0 => Exit::Done,
-            _ => Exit::Failed,
-        })
+        Ok(errors)
     }
 }
 
@@ -178,35 +179,5 @@ fn name(kind: DiagnosticKind) -> String {
         DiagnosticKind::Room => "disk".to_owned(),
         DiagnosticKind::Quirk => "good to know".to_owned(),
         other => words::wire(other),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_to_do_stands_below_what_was_found() {
-        let found = Diagnostic::new(
-            DiagnosticKind::SignIn,
-            Severity::Warning,
-            "nobody\u{7}\nis signed in",
-        )
-        .about("codex")
-        .next("sign in");
-        assert_eq!(
-            lines(&found, Look::default(), ""),
-            [
-                "warning  sign in       codex: nobody is signed in",
-                "         -> sign in"
-            ]
-            .map(str::to_owned)
-        );
-    }
-
-    #[test]
-    fn the_sum_counts_errors_and_warnings() {
-        assert_eq!(sum(0, 0), "no problems found");
-        assert_eq!(sum(1, 2), "1 error, 2 warnings");
     }
 }

@@ -63,11 +63,10 @@ pub(in crate::cli) struct Generate {
 const PROGRAMS: [&str; 2] = ["sessionctl", "sessiond"];
 
 /// Prints what makes a shell ask a program for completions.
-pub(in crate::cli) fn completions(context: &mut Context<'_>, options: &Completions) -> Outcome<Exit> {
+pub(in crate::cli) fn completions(context: &mut Context<'_>, options: &Completions) -> Outcome {
     context
         .output
-        .text(&registration(options.shell, &options.program))?;
-    Ok(Exit::Done)
+        .text(&registration(options.shell, &options.program))
 }
 
 /// The script that has a shell call a program, by its name on `PATH`, with the variable `COMPLETE`.
@@ -81,7 +80,7 @@ fn registration(shell: Shell, program: &str) -> String {
 }
 
 /// Writes the files, and prints where each is.
-pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome<Exit> {
+pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome {
     let share = options.prefix.join("share");
     let mut files = Vec::new();
     for program in PROGRAMS {
@@ -101,7 +100,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
     for file in files {
         context.output.verbatim(&file.display().to_string())?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Writes the manual pages of both programs and of every command to a folder, and returns their paths.
@@ -131,7 +130,7 @@ fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) 
 }
 
 /// Shows a manual page on a terminal, and prints it elsewhere.
-pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<Exit> {
+pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome {
     let name = match options.command.join("-") {
         none if none.is_empty() => PROGRAMS[0].to_owned(),
         program if program.starts_with("session") => program,
@@ -147,15 +146,15 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome<E
         return Err(problem.hint("sessionctl help lists the commands; sessionctl man shows the page of all"));
     };
     if context.output.look.columns.is_none() {
-        return context.output.text(&page).map(|()| Exit::Done);
+        return context.output.text(&page);
     }
     match signals::run_at_terminal(Command::new("man").arg(&path)) {
-        Ok(status) if status.success() => Ok(Exit::Done),
+        Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(Problem::new(Exit::Failed, "man could not show the page")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             context.output.text(&page)?;
             let note = "man is not installed; sessionctl help describes the commands too";
-            context.output.advise(note).map(|()| Exit::Done)
+            context.output.advise(note)
         }
         Err(error) => Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
     }

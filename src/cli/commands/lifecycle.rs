@@ -58,17 +58,17 @@ pub(in crate::cli) struct Stop {
 }
 
 /// Closes the session.
-pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let close = method::Close::of(conversation.id);
     context.ask(&daemon, close).await?;
     let name = words::named(&conversation);
     let done = format!("Closed {name}. The next prompt opens its session again.");
-    context.output.note(&done).map(|()| Exit::Done)
+    context.output.note(&done)
 }
 
 /// Starts a new chat under the same id.
-pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let name = words::named(&conversation);
     if conversation.head.is_some() {
@@ -86,7 +86,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) ->
         let undo = context.output.advice(conversation.id).command(Call::Undo);
         done.push_str(&format!(" Undo with: {undo}"));
     }
-    context.output.note(&done).map(|()| Exit::Done)
+    context.output.note(&done)
 }
 
 /// The same refusal to end a session; if its turn runs, with the command that ends that.
@@ -102,7 +102,7 @@ pub(in crate::cli) fn not_ended(problem: Problem, conversation: &Conversation) -
 }
 
 /// Deletes a conversation.
-pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome<Exit> {
+pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome {
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
@@ -160,7 +160,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         context.output.note(&line)?;
     }
     match failed {
-        0 => Ok(Exit::Done),
+        0 => Ok(()),
         _ => {
             let transcripts = words::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
@@ -256,7 +256,7 @@ async fn has_transcript(daemon: &Daemon, agent: &AgentName, id: &UpstreamId) -> 
 }
 
 /// Starts the daemon if none runs, and says which one runs.
-pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> Outcome<Exit> {
+pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> Outcome {
     let verb = match context.reach.find().await? {
         Some(_) => "The daemon already runs as",
         None => "Started the daemon as",
@@ -267,18 +267,18 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
         context.output.verbatim(&status.socket)?;
     }
     let done = format!("{verb} process {}.", status.pid);
-    context.output.note(&done).map(|()| Exit::Done)
+    context.output.note(&done)
 }
 
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
-pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome<Exit> {
+pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome {
     let Some(daemon) = context.reach.find().await? else {
         // As the daemon would answer.
         if context.output.json {
             context.output.raw(&RawJson::from(json!({})))?;
         }
         context.output.note("no daemon runs")?;
-        return Ok(Exit::Done);
+        return Ok(());
     };
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
@@ -295,7 +295,7 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     let stopped = tokio::time::timeout(limit, stopped).await;
     stopped.unwrap_or_else(|_| Err(not_stopped(holder, limit)))?;
     let done = "Stopped the daemon. The next command starts it again.";
-    context.output.note(done).map(|()| Exit::Done)
+    context.output.note(done)
 }
 
 fn not_stopped(pid: Option<u32>, limit: Duration) -> Problem {

@@ -9,7 +9,7 @@ use clap::Args;
 use super::{Context, Filter, is_folder, pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::running_prompt;
+use crate::cli::follow::snapshot;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
@@ -56,7 +56,7 @@ pub(in crate::cli) struct List {
 }
 
 /// Lists conversations, newest first, those of this folder before the others.
-pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome<Exit> {
+pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome {
     let mut options = options;
     options.filter.take_here()?;
     let (most, query) = (options.filter.most(), options.filter.query());
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
             let page = context.ask(&daemon, page).await?;
             Ok((page.conversations, page.next_cursor))
         };
-        return pages(most, page).await.map(|_| Exit::Done);
+        return pages(most, page).await.map(drop);
     }
     let (mut listed, has_more) = here_first(&daemon, &wanted, most).await?;
     title_by_prompts(&daemon, &mut listed).await;
@@ -95,7 +95,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
         let shown = listed.len();
         output.advise(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Fails if nothing was found because of an agent or a folder that does not exist.
@@ -152,8 +152,10 @@ async fn title_by_prompts(daemon: &Daemon, listed: &mut [Conversation]) {
     let untitled = listed.iter_mut().filter(|one| one.title.trim().is_empty());
     for one in untitled.filter(|one| is_running(one.state)) {
         // What cannot be read is left out.
-        if let Ok(Some(prompt)) = running_prompt(daemon, one.id).await {
-            one.title = one_line(&prompt);
+        if let Ok((_, Some(running))) = snapshot(daemon, one.id).await
+            && let Some(prompt) = running.prompt.texts().first()
+        {
+            one.title = one_line(prompt);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Context, PAGE, has_real_agent, pages, turns};
 use crate::cli::advice::Call;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::reported;
+use crate::cli::follow::snapshot;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
@@ -28,7 +28,7 @@ fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String)
 }
 
 /// Shows one conversation.
-pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     context
         .ask(&daemon, method::GetConversation::of(conversation.id))
@@ -49,10 +49,11 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
         context.output.aside(&format!("Continue with: {command}"))?;
     }
     if conversation.interrupts.is_empty() || context.output.json {
-        return Ok(Exit::Done);
+        return Ok(());
     }
     // What cannot be read is left out.
-    let (_, updates) = reported(&daemon, conversation.id).await.unwrap_or_default();
+    let (_, running) = snapshot(&daemon, conversation.id).await.unwrap_or_default();
+    let updates = running.map(|running| running.updates).unwrap_or_default();
     for interrupt in &conversation.interrupts {
         let lines = question::lines(interrupt, &conversation.cwd, &updates);
         context.output.verbatim(&lines.join("\n"))?;
@@ -60,7 +61,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Target) -> O
         let line = look.paint(ATTENTION, &format!("  {how}"));
         context.output.line(&line)?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The conversation that this one was forked from: its id and title, and the turn after which; what cannot be read is left out.
@@ -144,7 +145,7 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: St
 const NO_SESSIONS: &str = "no sessions yet; the next prompt starts one";
 
 /// Lists the upstream sessions of the chain, oldest first.
-pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let links = context
         .ask(&daemon, method::Chain::of(conversation.id))
@@ -154,7 +155,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
     let look = context.output.look;
     let ids: Vec<&str> = links.iter().map(|link| link.upstream_id.as_str()).collect();
     if context.output.json {
-        return Ok(Exit::Done);
+        return Ok(());
     }
     let log = entries(context, &daemon, conversation.id).await?;
     let undone = words::left_by_undo(&log);
@@ -182,7 +183,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Target) -> 
             plain(origin.concat()),
         ]);
     }
-    context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)
+    context.output.table(&table, NO_SESSIONS)
 }
 
 /// The log of all changes to the chain, oldest first, which is printed if JSON was asked for.
@@ -204,7 +205,7 @@ pub(in crate::cli) async fn entries(
 }
 
 /// Lists all changes to the chain, oldest first.
-pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let entries = entries(context, &daemon, conversation.id).await?;
     let clock = Clock::here();
@@ -244,15 +245,15 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Target) -
             table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);
         }
     }
-    context.output.table(&table, NO_SESSIONS).map(|()| Exit::Done)
+    context.output.table(&table, NO_SESSIONS)
 }
 
 /// Draws a conversation with its ancestors, sessions and forks.
-pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, asked_for) = context.on(target.name()).await?;
     let answer = context.ask(&daemon, method::TreeOf::of(asked_for.id)).await?;
     if context.output.json {
-        return Ok(Exit::Done);
+        return Ok(());
     }
     let unread = |of| Member {
         of,
@@ -272,7 +273,7 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Target) -> O
             .output
             .note("some forks are not shown, because there are too many")?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
@@ -284,8 +285,7 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
             Err(problem) if problem.exit == Exit::NoDaemon => return Err(problem),
             Err(problem) => {
                 let word = format!("the turns of {} are not shown:", words::short_id(id));
-                let why = one_line(problem.message.as_deref().unwrap_or_default());
-                context.output.warning(&word, &why)?;
+                context.output.warning(&word, &problem.words())?;
             }
         }
     }
@@ -293,7 +293,7 @@ async fn read_steps(context: &mut Context<'_>, daemon: &Daemon, members: &mut [M
 }
 
 /// Lists the agents.
-pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
     let agents = context.ask(&daemon, method::ListAgents::default()).await?.agents;
     let mut table = Table::new([
@@ -323,11 +323,11 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> Outcome<Exit> {
             .output
             .advise("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Shows the state of the daemon. Starts none: whether one runs is part of the answer.
-pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
+pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome {
     let Some(daemon) = context.reach.find().await? else {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
         return Err(problem.hint(format!("start it: {}", context.reach.launch.command())));
@@ -362,5 +362,5 @@ pub(in crate::cli) async fn status(context: &mut Context<'_>) -> Outcome<Exit> {
         ("set aside", set_aside.unwrap_or_default()),
         ("failure", failure.unwrap_or_default()),
     ];
-    print_facts(context, facts).map(|()| Exit::Done)
+    print_facts(context, facts)
 }

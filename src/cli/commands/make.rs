@@ -88,7 +88,7 @@ pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
 ];
 
 /// Makes a conversation and prints its id.
-pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outcome<Exit> {
+pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outcome {
     let folder = match options.cwd {
         Some(folder) => folder,
         None => this_folder()?,
@@ -121,7 +121,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Outc
     if options.agent.is_none() {
         context.warn_of_echo(&daemon, &answer.conversation).await?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Creates a conversation in this folder and makes it the one that `.` names.
@@ -222,7 +222,7 @@ fn again(new: &method::NewConversation, refused: Option<&str>) -> String {
 }
 
 /// Branches off and prints the id of the branch's conversation.
-pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
+pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome {
     let (daemon, source) = context.on(options.target.name()).await?;
     let id = words::short_id(source.id);
     if options.at.is_none() {
@@ -282,7 +282,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         let source = format!("In this folder, . now means the branch; the source is {id}");
         context.output.aside(&source)?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The next lower level of fidelity; nothing below the lowest.

@@ -54,7 +54,7 @@ pub(in crate::cli) struct Mv {
 }
 
 /// Moves, prints what would be moved, or undoes the move of a folder.
-pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome<Exit> {
+pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome {
     match (&options.undo, &options.what, &options.folder) {
         _ if options.list => list(context).await,
         (Some(id), _, _) => undo(context, id).await,
@@ -80,12 +80,7 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
     }
 }
 
-async fn conversation(
-    context: &mut Context<'_>,
-    what: Option<&str>,
-    folder: &str,
-    dry_run: bool,
-) -> Outcome<Exit> {
+async fn conversation(context: &mut Context<'_>, what: Option<&str>, folder: &str, dry_run: bool) -> Outcome {
     let (daemon, conversation) = context.on(what).await.map_err(|problem| {
         let old = shell_word(&format!("./{}", what.unwrap_or_default()));
         let new = shell_word(folder);
@@ -130,7 +125,7 @@ fn no_folder(problem: Problem, folder: &str) -> Problem {
     unusable_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
 }
 
-async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> Outcome<Exit> {
+async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> Outcome {
     // As it was: the old folder may be missing, or a link that leads to the new one.
     let old = absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
     let daemon = context.connect().await?;
@@ -169,7 +164,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
     notes(context, &answer.kept, &answer.left_out)
 }
 
-async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
+async fn undo(context: &mut Context<'_>, id: &str) -> Outcome {
     let daemon = context.connect().await?;
     let call = method::UndoTree {
         undo_id: id.to_owned(),
@@ -188,7 +183,7 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome<Exit> {
 }
 
 /// Lists the folder moves that can be undone.
-async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
+async fn list(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
     let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
     let clock = words::Clock::here();
@@ -213,7 +208,7 @@ async fn list(context: &mut Context<'_>) -> Outcome<Exit> {
         ]);
     }
     let if_empty = "no folder move can be undone";
-    context.output.table(&table, if_empty).map(|()| Exit::Done)
+    context.output.table(&table, if_empty)
 }
 
 /// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.
@@ -277,7 +272,7 @@ fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {
 }
 
 /// Says which sessions have no file to move, and what was not moved.
-fn notes(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) -> Outcome<Exit> {
+fn notes(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) -> Outcome {
     for id in kept {
         let session = words::short(id.as_str());
         context.output.note(&format!(
@@ -287,5 +282,5 @@ fn notes(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) ->
     for left in left_out {
         context.output.warning("not moved:", &one_line(left))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }

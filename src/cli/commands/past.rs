@@ -13,7 +13,6 @@ use futures_util::future::{self, FutureExt as _, OptionFuture};
 use super::{Context, count, pages};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::past::{Renderer, Turns, is_prompt};
 use crate::cli::problem::Outcome;
@@ -43,7 +42,7 @@ impl Past {
 }
 
 /// Lists the turns of the history, newest first.
-pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
+pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome {
     let (daemon, conversation) = context.on(past.target.name()).await?;
     context.note_earlier(past.target.name(), &conversation)?;
     let mut seen = Seen::default();
@@ -78,11 +77,11 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     context
         .output
         .table(&table, &context.output.addressed(&no_turns))?;
-    seen.report(context).map(|()| Exit::Done)
+    seen.report(context)
 }
 
 /// Shows what was said.
-pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
+pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Outcome {
     let (daemon, conversation) = context.on(past.target.name()).await?;
     context.note_earlier(past.target.name(), &conversation)?;
     let id = conversation.id;
@@ -147,7 +146,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
         let line = format!("earlier messages are not shown; to see all: {all}");
         context.output.note(&line)?;
     }
-    seen.report(context).map(|()| Exit::Done)
+    seen.report(context)
 }
 
 /// Extends the first page back to a prompt, so that no reply is shown without its prompt.

@@ -57,7 +57,7 @@ pub(in crate::cli) struct Rename {
 const KEYS: [&str; 3] = ["title", "model", "mode"];
 
 /// Changes what was named as `KEY=VALUE`.
-pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outcome<Exit> {
+pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outcome {
     let (mut conversation, mut words) = (options.target.conversation, options.changes);
     let given = KEYS.into_iter().zip([options.title, options.model, options.mode]);
     for (key, value) in given {
@@ -73,7 +73,7 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
 }
 
 /// Changes the title.
-pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome<Exit> {
+pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome {
     let (conversation, title) = match (options.target.conversation, options.title) {
         (named, Some(title)) => (named, title),
         (Some(word), None) => {
@@ -140,7 +140,7 @@ async fn change(
     context: &mut Context<'_>,
     conversation: Option<&str>,
     changes: Vec<(String, String)>,
-) -> Outcome<Exit> {
+) -> Outcome {
     let mut title = None;
     let mut settings = Settings::default();
     for (key, value) in changes.clone() {
@@ -192,12 +192,12 @@ async fn change(
         if problem.kind() == Some(ErrorKind::AgentError) {
             return Err(problem);
         }
-        let why = one_line(problem.message.as_deref().unwrap_or_default());
         context.output.note(&format!(
-            "not checked, because the agent's session could not be opened: {why}"
+            "not checked, because the agent's session could not be opened: {}",
+            problem.words()
         ))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The same problem of a setting that the agent refused, with what can be set in its place.

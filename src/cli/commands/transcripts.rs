@@ -6,14 +6,13 @@ use bridge_protocol::method;
 use bridge_protocol::transcript::Transcript;
 
 use super::{Context, Filter, is_folder, pages};
-use crate::cli::exit::Exit;
 use crate::cli::output::{Look, STRONG, one_line};
 use crate::cli::problem::Outcome;
 use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
 /// Lists transcripts, newest first.
-pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> Outcome<Exit> {
+pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> Outcome {
     let (most, query) = (filter.most(), filter.query());
     let wanted = method::ListTranscripts {
         query,
@@ -61,7 +60,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
         let shown = listed.len();
         output.advise(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 fn table(transcripts: &[Transcript], look: Look) -> Table {

@@ -19,7 +19,7 @@ use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::reported;
+use crate::cli::follow::snapshot;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::Target;
@@ -58,7 +58,7 @@ pub(in crate::cli) struct Cancel {
 }
 
 /// Answers a question of the agent.
-pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome<Exit> {
+pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome {
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let id = words::short_id(conversation.id);
     let named = options.question.as_deref();
@@ -106,8 +106,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     };
     context
         .output
-        .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))?;
-    Ok(Exit::Done)
+        .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
 }
 
 /// Asks the person at the terminal, and follows the turn to its end.
@@ -116,7 +115,7 @@ async fn ask(
     daemon: Daemon,
     conversation: &Conversation,
     interrupt: Interrupt,
-) -> Outcome<Exit> {
+) -> Outcome {
     let mut talk = Talk::new(context, Rc::new(daemon), conversation, None);
     if !talk.is_attended() {
         return Err(talk.unanswered(&interrupt));
@@ -138,7 +137,8 @@ async fn is_shown(
     if context.output.json || Person::find().is_none() {
         return Ok(true);
     }
-    let (_, updates) = reported(daemon, conversation.id).await?;
+    let (_, running) = snapshot(daemon, conversation.id).await?;
+    let updates = running.map(|running| running.updates).unwrap_or_default();
     let look = context.output.note_look;
     let question = Question::reported(interrupt, &conversation.cwd, &updates, look);
     if question.hidden_lines() > 0 && question.allows(outcome) {
@@ -190,7 +190,7 @@ fn not_open(id: &str, question: &str) -> Problem {
 }
 
 /// Stops the running turn.
-pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome<Exit> {
+pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome {
     let (daemon, conversation) = context.on(options.target.name()).await?;
     let call = method::Cancel {
         queued: options.queued,
@@ -201,12 +201,11 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
     context.output.note(&match answer.cancelled {
         true => format!("Cancelled the turn of {id}. Its history keeps what was said."),
         false => format!("Nothing to cancel in {id}."),
-    })?;
-    Ok(Exit::Done)
+    })
 }
 
 /// Opens the session and says how.
-pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let answer = context.ask(&daemon, method::Resume::of(conversation.id)).await?;
     let look = context.output.look;
@@ -221,12 +220,11 @@ pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) ->
         );
         context.output.line(&line)?;
         let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
-        return context.output.advise(&next).map(|()| Exit::Done);
+        return context.output.advise(&next);
     }
     let line = context.output.addressed(&words::resumed(&answer.resumed));
     context.output.line(&match answer.resumed.fidelity {
         Fidelity::Full => line,
         _ => look.paint(ATTENTION, &line),
-    })?;
-    Ok(Exit::Done)
+    })
 }

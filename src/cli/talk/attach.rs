@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::Context;
-use crate::cli::exit::Exit;
 use crate::cli::problem::Outcome;
 use crate::cli::select::Target;
 
@@ -20,10 +19,9 @@ Examples:
   sessionctl attach 90e2e180 --json";
 
 /// Follows a conversation until Ctrl-C or its end.
-pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
     talk.unattended = OnQuestion::Wait;
-    talk.follow(Start::Watch).await?;
-    Ok(Exit::Done)
+    talk.follow(Start::Watch).await.map(drop)
 }

@@ -23,7 +23,7 @@ use super::editor::Written;
 use super::files;
 use super::lines::{Lines, Typed};
 use super::markdown::Markdown;
-use super::send::{finish, maybe_prompt};
+use super::send::{finish, meant_as_text, prompt_word};
 use super::turn::{Start, Talk, change_elsewhere, continue_now, is_running, request_id};
 use crate::cli::commands::make::{branched, new_here};
 use crate::cli::commands::set::{Offered, offered};
@@ -31,7 +31,7 @@ use crate::cli::commands::{Context, turns};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
-use crate::cli::follow::{Follower, session};
+use crate::cli::follow::{Follower, snapshot};
 use crate::cli::output::{Look, Output, STRONG, cut, one_line};
 use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
@@ -110,7 +110,7 @@ impl From<Problem> for Stop {
 }
 
 /// Talks in the conversation that was named, picked or made.
-pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome<Exit> {
+pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
         let to = if options.new { "--new" } else { select::HERE };
         return Err(Problem::new(Exit::Usage, "chat needs a terminal")
@@ -122,7 +122,14 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
         false => {
             let given = options.target.name();
             let chosen = select::chosen(context, &daemon, given).await;
-            chosen.map_err(|problem| maybe_prompt(problem, given.unwrap_or_default()))?
+            chosen.map_err(|problem| {
+                meant_as_text(problem, given.unwrap_or_default(), "", |prompt| {
+                    let prompt = prompt_word(prompt);
+                    format!(
+                        "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
+                    )
+                })
+            })?
         }
     };
     chat_in(context, daemon, conversation).await
@@ -133,7 +140,7 @@ pub(in crate::cli) async fn chat_in(
     context: &mut Context<'_>,
     daemon: Daemon,
     conversation: Conversation,
-) -> Outcome<Exit> {
+) -> Outcome {
     let mut room = Room {
         daemon: Rc::new(daemon),
         conversation,
@@ -143,7 +150,7 @@ pub(in crate::cli) async fn chat_in(
     signals::watch();
     match room.talk(context).await {
         Err(Stop::Problem(problem)) => Err(problem),
-        Ok(()) | Err(Stop::Leaving | Stop::NotWaiting) => Ok(Exit::Done),
+        Ok(()) | Err(Stop::Leaving | Stop::NotWaiting) => Ok(()),
     }
 }
 
@@ -279,8 +286,7 @@ impl Room {
         if replaced(&mut talk)? {
             self.written = None;
         }
-        finish(&mut talk, ended.as_ref())?;
-        Ok(())
+        Ok(finish(&mut talk, ended.as_ref())?)
     }
 
     /// Sends a prompt with the files that it names.
@@ -366,9 +372,8 @@ impl Room {
                 ))?;
             }
             ("model" | "mode", None) => {
-                let session = session(&self.daemon, self.conversation.id);
-                let all = offered(name, &until_ctrl_c(session).await?);
-                list(context.output, name, &all)?;
+                let (session, _) = until_ctrl_c(snapshot(&self.daemon, id)).await?;
+                list(context.output, name, &offered(name, &session))?;
             }
             ("model" | "mode", Some(value)) => until_ctrl_c(self.set(context, name, value)).await?,
             _ => return self.unknown(context, name, line).await,
@@ -396,12 +401,12 @@ impl Room {
 
     /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
     async fn agent_commands(&self) -> Outcome<Value> {
-        if let Some(commands) = session(&self.daemon, self.conversation.id).await?.commands {
+        let id = self.conversation.id;
+        if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
             return Ok(commands.read().unwrap_or_default());
         }
-        let mut follower = Follower::start(&self.daemon, self.conversation.id.into(), None).await?;
-        let resume = method::Resume::of(self.conversation.id);
-        self.daemon.call(resume).await?;
+        let mut follower = Follower::start(&self.daemon, id.into(), None).await?;
+        self.daemon.call(method::Resume::of(id)).await?;
         let reported = async {
             loop {
                 let commands: Value = match follower.next().await?.envelope.event {
@@ -525,7 +530,8 @@ impl Room {
     }
 
     async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
-        let all = offered(name, &session(&self.daemon, self.conversation.id).await?);
+        let (session, _) = snapshot(&self.daemon, self.conversation.id).await?;
+        let all = offered(name, &session);
         let is_it = |option: &&Offered| option.value == value || option.name.eq_ignore_ascii_case(value);
         let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
@@ -537,8 +543,8 @@ impl Room {
 fn report(output: &mut Output, done: Done) -> Done {
     match done {
         Err(Stop::NotWaiting) => Ok(output.aside("stopped waiting; the daemon may still finish it")?),
-        // One without a message: the reader of the output has left.
-        Err(Stop::Problem(problem)) if problem.message.is_some() => {
+        // Else the reader of the output has left.
+        Err(Stop::Problem(problem)) if problem.exit != Exit::Done => {
             output.problem(&problem);
             Ok(())
         }
@@ -675,7 +681,7 @@ async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
     let line: Vec<OsString> = ["sessionctl"].iter().chain(command).map(OsString::from).collect();
     let arguments = args::parse(&line).map_err(|error| args::invalid_call(&error, &line))?;
     match arguments.command {
-        Some(command) => Box::pin(command.run(context)).await.map(drop),
+        Some(command) => Box::pin(command.run(context)).await,
         None => Ok(()),
     }
 }

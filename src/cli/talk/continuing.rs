@@ -74,7 +74,7 @@ pub(in crate::cli) struct Continue {
 }
 
 /// Continues a conversation, now or later, or all that were interrupted.
-pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Continue) -> Outcome<Exit> {
+pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Continue) -> Outcome {
     if options.all {
         return all(context).await;
     }
@@ -117,11 +117,10 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
         None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
         None => {
             context.output.note("Nothing was scheduled.")?;
-            return Ok(Exit::Done);
+            return Ok(());
         }
     };
-    context.output.line(&line)?;
-    Ok(Exit::Done)
+    context.output.line(&line)
 }
 
 /// The same refusal, naming the commands that help.
@@ -218,21 +217,21 @@ enum Did {
 }
 
 /// Continues everything that was interrupted, and says what it did.
-async fn all(context: &mut Context<'_>) -> Outcome<Exit> {
+async fn all(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
     let conversations = interrupted(&daemon).await?;
     if conversations.is_empty() {
         context.output.note("No conversation was interrupted.")?;
     }
-    let mut exit = Exit::Done;
+    let mut ended = Ok(());
     for conversation in conversations {
         let (did, at, detail) = recover(context.output, &daemon, &conversation).await?;
         if did == Did::Failed {
-            exit = Exit::Failed;
+            ended = Err(Problem::silent(Exit::Failed));
         }
         report(context, &conversation, did, at, detail)?;
     }
-    Ok(exit)
+    ended
 }
 
 async fn interrupted(daemon: &Daemon) -> Outcome<Vec<Conversation>> {

@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::editor::{self, Written};
 use super::files;
-use super::send::{finish, not_edited};
+use super::send::{finish, meant_as_text, prompt_word};
 use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::lifecycle::not_ended;
@@ -26,7 +26,7 @@ use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
 use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::Target;
+use crate::cli::select::{HERE, Target};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -55,12 +55,21 @@ pub(in crate::cli) struct Edit {
 }
 
 /// Replaces an earlier prompt and follows the new turn to its end.
-pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome<Exit> {
+pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome {
     let named = options.at.as_deref();
     let found = context.on(options.target.name()).await;
     let (daemon, conversation) = found.map_err(|problem| {
+        if options.text.iter().any(|word| word == "-") {
+            return problem;
+        }
         let first = options.target.name().unwrap_or_default();
-        not_edited(problem, first, named, &options.text)
+        meant_as_text(problem, first, &options.text.join(" "), |prompt| {
+            let at = named.map_or_else(String::new, |at| format!(" --at {}", shell_word(at)));
+            let prompt = prompt_word(prompt);
+            format!(
+                "the first word names the conversation; to edit the one last used here: sessionctl edit {HERE}{at} {prompt}"
+            )
+        })
     })?;
     let id = words::short_id(conversation.id);
     let at = place(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
@@ -140,28 +149,28 @@ pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
 }
 
 /// Keeps what was written for an edit that was not accepted, and says where.
-fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome<Exit>) -> Outcome<Exit> {
+fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome) -> Outcome {
     let path = written.keep()?;
     let kept = format!("what you wrote is in {}", path.display());
     match ended {
-        // Programs read problems only.
-        Ok(exit) if context.output.json => Err(Problem::new(exit, kept)),
-        Ok(exit) => {
-            context.output.note(&kept)?;
-            Ok(exit)
-        }
-        Err(problem) => {
+        Err(problem) if problem.message.is_some() => {
             let hint = match &problem.hint {
                 Some(hint) => format!("{kept}; {hint}"),
                 None => kept,
             };
             Err(problem.hint(hint))
         }
+        // Programs read problems only.
+        ended if context.output.json => Err(Problem::new(
+            ended.err().map_or(Exit::Done, |problem| problem.exit),
+            kept,
+        )),
+        ended => context.output.note(&kept).and(ended),
     }
 }
 
 /// Undoes the last edit, in-place fork, move or reset.
-pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> Outcome<Exit> {
+pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> Outcome {
     let (daemon, conversation) = context.on(target.name()).await?;
     let last = match context.output.json {
         true => None,
@@ -237,7 +246,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
             .output
             .note(&format!("{turns} kept. To {how}: {command}"))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// The place that a word means: the checkpoint of a step (`3`, or `-1` for the last), else an id as it is.

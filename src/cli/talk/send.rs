@@ -62,7 +62,7 @@ pub(in crate::cli) struct Send {
 }
 
 /// Sends a prompt and follows the turn to its end.
-pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Outcome<Exit> {
+pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Outcome {
     if options.new
         && let Some(named) = options.target.name()
         && names_one(context, named).await?
@@ -120,7 +120,14 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         }
         None => {
             let named = context.on(name.as_deref()).await;
-            named.map_err(|problem| not_named(problem, name.as_deref().unwrap_or_default(), &text))?
+            named.map_err(|problem| {
+                meant_as_text(problem, name.as_deref().unwrap_or_default(), &text, |prompt| {
+                    format!(
+                        "the first word names the conversation; {}",
+                        as_prompt(HERE, prompt)
+                    )
+                })
+            })?
         }
     };
     context.warn_of_echo(&daemon, &conversation).await?;
@@ -208,52 +215,23 @@ async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
     }
 }
 
-/// The same problem of `edit`; if the first word of the new prompt was taken as the conversation, with the command that edits
-/// the conversation last used here.
-pub(super) fn not_edited(problem: Problem, first: &str, at: Option<&str>, rest: &[String]) -> Problem {
-    if first.is_empty() || first == HERE || is_id(first) || rest.iter().any(|word| word == "-") {
-        return problem;
-    }
-    let words: Vec<&str> = [first]
-        .into_iter()
-        .chain(rest.iter().map(String::as_str))
-        .collect();
-    let at = at.map_or_else(String::new, |at| format!(" --at {}", shell_word(at)));
-    let prompt = prompt_word(&words.join(" "));
-    let hint = format!(
-        "the first word names the conversation; to edit the one last used here: sessionctl edit {HERE}{at} {prompt}"
-    );
-    problem.hint_if(ErrorKind::NotFound, hint)
-}
-
-/// The same problem; if the first word of a prompt was taken as the conversation, with the commands that send it.
-fn not_named(problem: Problem, first: &str, rest: &str) -> Problem {
+/// The same problem of words of which the first was taken as the conversation; if it was meant as text too, with a hint about
+/// the text.
+pub(super) fn meant_as_text(
+    problem: Problem,
+    first: &str,
+    rest: &str,
+    hint: impl FnOnce(&str) -> String,
+) -> Problem {
+    let is_text = !first.is_empty() && first != HERE && !is_id(first);
     match problem.kind() {
-        Some(ErrorKind::NotFound) if first != HERE && !is_id(first) => {
-            let prompt = format!("{first} {rest}");
-            problem.hint(format!(
-                "the first word names the conversation; {}",
-                as_prompt(HERE, prompt.trim_end())
-            ))
-        }
+        Some(ErrorKind::NotFound) if is_text => problem.hint(hint(format!("{first} {rest}").trim_end())),
         _ => problem,
     }
 }
 
-/// The same problem of words that name no conversation, with the command that sends them as a prompt.
-pub(super) fn maybe_prompt(problem: Problem, given: &str) -> Problem {
-    if given.is_empty() || given == HERE || is_id(given) {
-        return problem;
-    }
-    let prompt = prompt_word(given);
-    let hint = format!(
-        "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
-    );
-    problem.hint_if(ErrorKind::NotFound, hint)
-}
-
 /// A prompt as a word of a shell; a long one is read from standard input.
-fn prompt_word(prompt: &str) -> String {
+pub(super) fn prompt_word(prompt: &str) -> String {
     let is_short = prompt.len() <= SHOWN_PROMPT_BYTES && !prompt.contains(char::is_control);
     match is_short {
         true => shell_word(prompt),
@@ -273,23 +251,18 @@ fn as_prompt(conversation: &str, prompt: &str) -> String {
     )
 }
 
-/// The exit of a command that followed one turn.
-pub(super) fn finish(talk: &mut Talk<'_>, turn: Option<&TurnResult>) -> Outcome<Exit> {
-    let Some(turn) = turn else {
-        return Ok(Exit::Done);
-    };
-    match talk.problem_of(turn) {
+/// The end of a command that followed one turn.
+pub(super) fn finish(talk: &mut Talk<'_>, turn: Option<&TurnResult>) -> Outcome {
+    let problem = turn.and_then(|turn| Some((turn, talk.problem_of(turn)?)));
+    match problem {
+        None => Ok(()),
+        // The result says it.
+        Some((_, problem)) if talk.screen.output.json => Err(Problem::silent(problem.exit)),
         // A turn that was cancelled is no error.
-        Some(Problem {
-            exit,
-            message: Some(message),
-            hint: None,
-            ..
-        }) if turn.stop_reason == StopReason::Cancelled && !talk.screen.output.json => {
-            talk.screen.styled(ATTENTION, &message)?;
-            Ok(exit)
+        Some((turn, problem)) if turn.stop_reason == StopReason::Cancelled && problem.hint.is_none() => {
+            talk.screen.styled(ATTENTION, &problem.words())?;
+            Err(Problem::silent(problem.exit))
         }
-        Some(problem) if !talk.screen.output.json => Err(problem),
-        _ => Ok(Exit::of_turn(turn)),
+        Some((_, problem)) => Err(problem),
     }
 }

@@ -358,7 +358,7 @@ impl<'a> Talk<'a> {
     /// Waits for the next daemon, and starts one unless this only watches. False if the user left meanwhile.
     async fn reconnect(&mut self, start: &Start, lost: Problem) -> Outcome<bool> {
         let may_start = self.reach.may_start && !start.watches();
-        let lost = lost.message.unwrap_or_default();
+        let lost = lost.words();
         let next = match may_start {
             true => "starting it again".to_owned(),
             false => format!("waiting up to {} s for it", RETURN_LIMIT.as_secs()),

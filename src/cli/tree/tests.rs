@@ -293,42 +293,6 @@ fn steps_stand_below_the_session_that_has_them() {
     );
 }
 
-/// The part that says least is cut, and a line is never wrapped.
-#[test]
-fn a_line_fits_the_terminal() {
-    let mut members = [
-        member(
-            '1',
-            None,
-            vec![link("a", 2)],
-            vec![entry("a", LineageReason::Created, None)],
-        ),
-        member(
-            '2',
-            Some(('1', "x")),
-            vec![link("s", 1)],
-            vec![entry("s", LineageReason::Forked, Some("a"))],
-        ),
-    ];
-    for one in &mut members {
-        one.of.conversation.title = "a long title ".repeat(9);
-        one.steps = vec![step(1, "s", None)];
-        one.steps[0].prompt = "long ".repeat(20);
-    }
-    let look = Look {
-        columns: Some(60),
-        ..Look::default()
-    };
-    let lines = draw(&members, Some(conversation('2', "").id), look);
-    for line in &lines {
-        assert!(line.chars().count() <= 60, "{lines:?}");
-    }
-    // Of a title both ends are seen.
-    assert!(lines[2].contains("\"a long ~ong title\""), "{lines:?}");
-    assert!(lines[2].ends_with("(loopback, idle)  <- this"), "{lines:?}");
-    assert!(lines[3].ends_with("  <- head"), "{lines:?}");
-}
-
 /// What happened to a session since is in `lineage`; the picture shows where it came from.
 #[test]
 fn a_session_shows_how_it_came_to_be_whatever_happened_since() {
@@ -348,37 +312,4 @@ fn a_session_shows_how_it_came_to_be_whatever_happened_since() {
         drawn.contains("a created") && drawn.contains("b edited"),
         "{drawn}"
     );
-}
-
-/// Which session it is, and what became of it.
-#[test]
-fn a_narrow_terminal_keeps_the_id_and_the_mark_of_a_session() {
-    let long = |id: &str, reason, from| {
-        let mut entry = entry(id, reason, from);
-        (entry.turns, entry.carried_turns) = (12, 34);
-        entry
-    };
-    let members = [member(
-        '1',
-        None,
-        vec![link("aaaaaaaa-1", 2)],
-        vec![
-            long("aaaaaaaa-1", LineageReason::Created, None),
-            long("bbbbbbbb-2", LineageReason::Edited, Some("aaaaaaaa-1")),
-            long("aaaaaaaa-1", LineageReason::Undone, Some("bbbbbbbb-2")),
-        ],
-    )];
-    for columns in [60, 80] {
-        let look = Look {
-            columns: Some(columns),
-            ..Look::default()
-        };
-        let lines = draw(&members, None, look);
-        let undone = lines.iter().find(|line| line.contains("bbbbbbbb")).unwrap();
-        assert!(undone.ends_with(", undone"), "{lines:?}");
-        assert!(
-            lines.iter().all(|line| line.chars().count() <= columns),
-            "{lines:?}"
-        );
-    }
 }

@@ -1,13 +1,12 @@
 //! Words for times and for what was lost.
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::conversation::{BranchedVia, ConversationState};
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use serde_json::json;
 
-use super::{Clock, branch, cause, fork_title, left_by_undo, names, path, resumed, short, size, wire};
+use super::{Clock, fork_title, left_by_undo, names, path, resumed, short};
 use crate::cli::output::Look;
 
 fn time(text: &str) -> Timestamp {
@@ -97,40 +96,6 @@ fn what_is_missing_is_printed() {
     }
 }
 
-#[test]
-fn how_a_branch_was_made_is_printed() {
-    let table = [
-        (
-            Some(BranchedVia::Native),
-            "session 0123abcd (the agent's own fork)",
-        ),
-        (
-            Some(BranchedVia::Cut),
-            "session 0123abcd (a copy of the transcript up to the fork point)",
-        ),
-        (
-            Some(BranchedVia::Text),
-            "session 0123abcd (a new session with the history as text)",
-        ),
-        (
-            Some(BranchedVia::Fresh),
-            "session 0123abcd (a new session without history)",
-        ),
-        (Some(BranchedVia::Unknown), "session 0123abcd (in an unknown way)"),
-        // An older daemon does not report it.
-        (None, "session 0123abcd"),
-    ];
-    for (via, expected) in table {
-        assert_eq!(branch(&"0123abcd-and-more".into(), via), expected);
-    }
-}
-
-#[test]
-fn short_ids_may_be_short_already() {
-    assert_eq!(short("up-1"), "up-1");
-    assert_eq!(short("0123456789"), "01234567");
-}
-
 /// As many of them as hold for those too that are not shown.
 #[test]
 fn ids_are_shown_as_far_as_chance_reaches() {
@@ -183,18 +148,6 @@ fn times_in_tables_are_ages_until_they_are_old_and_elsewhere_local() {
 }
 
 #[test]
-fn sizes_are_binary() {
-    for (bytes, text) in [
-        (0, "0 B"),
-        (1_023, "1023 B"),
-        (1_536, "1.50 KiB"),
-        (3 << 30, "3.00 GiB"),
-    ] {
-        assert_eq!(size(bytes), text);
-    }
-}
-
-#[test]
 fn a_path_below_home_is_short() {
     let home = std::env::var("HOME").unwrap_or_default();
     if home.len() > 1 {
@@ -202,32 +155,6 @@ fn a_path_below_home_is_short() {
         assert_eq!(path(&format!("{home}a"), on_terminal()), format!("{home}a"));
     }
     assert_eq!(path("/elsewhere", on_terminal()), "/elsewhere");
-}
-
-#[test]
-fn causes_are_words() {
-    use bridge_protocol::link::RollCause::{AgentDied, Foreign, Limit};
-    assert_eq!(
-        [AgentDied, Foreign, Limit].map(cause),
-        ["agent died", "changes by another program", "limit"]
-    );
-}
-
-#[test]
-fn states_have_the_names_that_they_have_on_the_wire() {
-    use ConversationState::{Awaiting, Cancelling, Failed, Idle, Interrupted, Limited, Moving, Prompting};
-    for of_the_wire in [
-        Awaiting,
-        Cancelling,
-        Failed,
-        Idle,
-        Interrupted,
-        Limited,
-        Moving,
-        Prompting,
-    ] {
-        assert_eq!(serde_json::json!(of_the_wire), wire(of_the_wire));
-    }
 }
 
 #[test]

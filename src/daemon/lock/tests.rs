@@ -6,6 +6,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use super::*;
 use crate::paths::names::LOCK;
 
+/// Whether the lock is held, and what the file says, as a client finds it.
+fn found(path: &Path) -> (bool, Option<LockInfo>) {
+    let file = File::open(path).unwrap();
+    let is_free = try_lock(&file, FlockOperation::NonBlockingLockShared, path).unwrap();
+    (!is_free, read_info(&file).unwrap())
+}
+
 fn info(socket: &str) -> LockInfo {
     LockInfo {
         pid: std::process::id(),
@@ -21,26 +28,12 @@ fn info(socket: &str) -> LockInfo {
 fn a_lock_file_names_its_holder_even_after_its_release() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(LOCK);
-    assert_eq!(read_lock(&path).unwrap(), None);
-
     let lock = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
-    assert_eq!(
-        read_lock(&path).unwrap(),
-        Some(LockState {
-            held: true,
-            info: Some(info("/a.sock"))
-        })
-    );
+    assert_eq!(found(&path), (true, Some(info("/a.sock"))));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
     drop(lock);
-    assert_eq!(
-        read_lock(&path).unwrap(),
-        Some(LockState {
-            held: false,
-            info: Some(info("/a.sock"))
-        })
-    );
+    assert_eq!(found(&path), (false, Some(info("/a.sock"))));
 }
 
 #[test]
@@ -56,13 +49,7 @@ fn a_second_daemon_gets_the_pid_and_socket_of_the_first() {
         "{text}"
     );
     // The attempt changed nothing.
-    assert_eq!(
-        read_lock(&path).unwrap(),
-        Some(LockState {
-            held: true,
-            info: Some(info("/a.sock"))
-        })
-    );
+    assert_eq!(found(&path), (true, Some(info("/a.sock"))));
     drop(first);
     DaemonLock::acquire(&path, &info("/b.sock")).unwrap();
 }
@@ -125,18 +112,10 @@ fn the_file_of_a_killed_daemon_does_not_prevent_a_start() {
     let path = folder.path().join(LOCK);
     for left in ["", "{\"pid\":", "not json at all\n\n"] {
         fs::write(&path, left).unwrap();
-        assert_eq!(
-            read_lock(&path).unwrap(),
-            Some(LockState {
-                held: false,
-                info: None
-            }),
-            "{left:?}"
-        );
+        assert_eq!(found(&path), (false, None), "{left:?}");
     }
-    let lock = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
-    assert_eq!(lock.path(), path);
-    assert_eq!(read_lock(&path).unwrap().unwrap().info, Some(info("/a.sock")));
+    let _lock = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
+    assert_eq!(found(&path).1, Some(info("/a.sock")));
 }
 
 #[test]
@@ -145,13 +124,7 @@ fn a_daemon_without_info_still_holds_the_lock() {
     let path = folder.path().join(LOCK);
     let file = File::create(&path).unwrap();
     flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-    assert_eq!(
-        read_lock(&path).unwrap(),
-        Some(LockState {
-            held: true,
-            info: None
-        })
-    );
+    assert_eq!(found(&path), (true, None));
     let error = DaemonLock::acquire(&path, &info("/a.sock")).unwrap_err();
     assert!(
         matches!(error, LockError::AlreadyRunning { info: None, .. }),
@@ -169,7 +142,7 @@ fn readers_never_prevent_a_daemon_from_starting() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    read_lock(&path).unwrap();
+                    found(&path);
                 }
             });
         }

@@ -37,16 +37,6 @@ fn asked(tool_call: Value) -> Vec<String> {
         .collect()
 }
 
-/// A user who answers with a word sees what it means before.
-#[test]
-fn what_holds_for_later_questions_too_is_shown_in_the_words_of_the_agent() {
-    let shown = super::lines(&permission(json!({})), "/home/u/src", &[]);
-    assert_eq!(
-        shown.last().map(String::as_str),
-        Some("  always means: Yes, and don't ask again for rm")
-    );
-}
-
 /// The agent chooses the ids of its options, and a user pastes the command.
 #[test]
 fn an_option_is_one_word_in_the_command_that_answers() {
@@ -318,22 +308,6 @@ fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
         let refusal: Value = refusal(&options(kinds)).read().unwrap();
         assert_eq!(refusal, expected, "{kinds:?}");
     }
-}
-
-#[test]
-fn the_command_that_answers_can_be_pasted() {
-    assert_eq!(
-        command(
-            &Advice::new("5d0c2a4e", false),
-            &permission(json!({"title": "x"}))
-        ),
-        "answer it (allow, always, deny, allow-2): sessionctl answer 5d0c2a4e allow --question int-1"
-    );
-    let free = interrupt(None, None, json!({"message": "Which branch?"}));
-    assert_eq!(
-        command(&Advice::new("5d0c2a4e", false), &free),
-        "answer it: sessionctl answer 5d0c2a4e '{\"action\":\"decline\"}' --question int-1"
-    );
 }
 
 #[test]

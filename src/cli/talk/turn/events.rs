@@ -312,10 +312,7 @@ impl Talk<'_> {
         self.screen.end_turn()?;
         self.screen.usage_line()?;
         match self.problem_of(turn) {
-            Some(problem) => {
-                let message = one_line(&problem.message.unwrap_or_default());
-                self.screen.styled(ATTENTION, &message)
-            }
+            Some(problem) => self.screen.styled(ATTENTION, &problem.words()),
             None => Ok(()),
         }
     }

@@ -104,28 +104,6 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_says_when_it_resets_and_how_to_continue() {
-        let failure = Failure {
-            kind: FailureKind::RateLimited,
-            message: "You've hit your limit".to_owned(),
-            resets_at: Some("2026-11-03T12:30:00Z".parse().unwrap()),
-            retryable: true,
-        };
-        let problem = problem(StopReason::Failed, Some(failure)).unwrap();
-        assert_eq!(
-            problem.message.as_deref(),
-            Some("usage limit: You've hit your limit; the limit resets at 12:30:00 (in 30 min)")
-        );
-        assert_eq!(problem.exit.code(), 7);
-        assert!(
-            problem
-                .hint
-                .unwrap()
-                .ends_with("sessionctl continue 5d0c2a4e --at-reset")
-        );
-    }
-
-    #[test]
     fn a_message_that_says_its_kind_is_not_given_it_again() {
         for (message, expected) in [
             (

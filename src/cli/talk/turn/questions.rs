@@ -160,8 +160,7 @@ impl Talk<'_> {
                     // Another client was first, or the turn has ended: the event that says so removes the question.
                     return Ok(());
                 }
-                let refused = problem.message.unwrap_or_default();
-                self.dialogue(|screen| screen.aside(&refused))?;
+                self.dialogue(|screen| screen.aside(&problem.words()))?;
                 self.ask()
             }
             responded => responded.map(drop),
