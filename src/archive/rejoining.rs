@@ -87,7 +87,7 @@ impl Folder<'_> {
                 if matches!(&rest, Rest::Copy(other, _) if other == *copy) {
                     continue;
                 }
-                let texts = (self.text(copy, *bytes)?, self.rest_text(dialect, &rest)?);
+                let texts = (self.text(copy, *bytes)?, self.rest_text(&rest)?);
                 let (mut kept, mut text) = texts;
                 let found = dialect.continuation(&mut kept, &mut text);
                 let found = found.map_err(TranscriptError::io("compare copies in", &self.path))?;
@@ -111,7 +111,7 @@ impl Folder<'_> {
         Ok(best)
     }
 
-    fn rest_text(&self, dialect: &dyn Dialect, rest: &Rest) -> Result<Box<dyn BufRead>, TranscriptError> {
+    fn rest_text(&self, rest: &Rest) -> Result<Box<dyn BufRead>, TranscriptError> {
         Ok(match rest {
             Rest::Transcript(path, bytes) => {
                 let text = open_text(path).map_err(TranscriptError::io("read", path))?;
@@ -169,11 +169,10 @@ impl Rejoined {
     /// The system's error.
     pub(super) fn write_rest(
         &self,
-        dialect: &dyn Dialect,
         folder: &Folder<'_>,
         to: &mut Ended<'_>,
     ) -> Result<(), TranscriptError> {
-        let mut text = folder.rest_text(dialect, &self.rest)?;
+        let mut text = folder.rest_text(&self.rest)?;
         let mut write = || -> io::Result<()> {
             if !to.is_ended {
                 to.write_all(b"\n")?;

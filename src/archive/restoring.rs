@@ -323,7 +323,7 @@ fn write(
         let mut writer = Ended::new(writer);
         pour(copy, folder.text(copy.0, copy.1)?, path, relocation, &mut writer)?;
         rejoined.map_or(Ok(()), |rejoined| {
-            rejoined.write_rest(dialect, folder, &mut writer)
+            rejoined.write_rest(folder, &mut writer)
         })
     })?;
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {

@@ -209,7 +209,7 @@ fn unpack_file(
     let mut writer = Ended::new(&mut file);
     pour((copy, bytes), text, path, relocation, &mut writer)?;
     if let Some(rejoined) = rejoined {
-        rejoined.write_rest(dialect, folder, &mut writer)?;
+        rejoined.write_rest(folder, &mut writer)?;
     }
     file.flush().map_err(failed)?;
     Ok(bytes)

@@ -29,7 +29,7 @@ impl<R> Model<R> {
     pub(super) fn note_restored(&mut self) {
         if let Session::Live(live) = &self.session {
             let upstream_id = live.upstream_id.clone();
-            self.out.emit(Event::ForeignWriter { upstream_id });
+            self.emit(Event::ForeignWriter { upstream_id });
         }
     }
 
