@@ -311,7 +311,7 @@ impl Connection {
             .await
             .map_err(|error| match error.kind {
                 ErrorKind::Conflict if !conversation.cut_short => {
-                    BridgeError::new(error.kind, "No turn was interrupted: send the next prompt.")
+                    BridgeError::new(error.kind, "no turn was interrupted: send the next prompt")
                 }
                 _ => error,
             });

@@ -130,7 +130,7 @@ fn what_cannot_be_done_names_what_can() {
     editor.prompt(&session, "one").result();
     for (command, words) in [
         ("/rewind 99", "There is no turn 99; /history lists the turns."),
-        ("/continue", "No turn was interrupted: send the next prompt."),
+        ("/continue", "no turn was interrupted: send the next prompt"),
     ] {
         assert_eq!(said(&editor.prompt(&session, command)), words);
     }
