@@ -301,6 +301,9 @@ impl<'a> Folder<'a> {
 
     /// How many acknowledged turns are later than the copy to restore. `None` if no copy of the transcript can be used.
     pub(super) fn turns_behind(&self, acknowledged: u64) -> Result<Option<MissingTurns>, TranscriptError> {
+        if let Some(rejoined) = self.rejoin(self.dialect(), None)? {
+            return Ok(Some(rejoined.turns_behind(acknowledged)));
+        }
         let best = self.best_transcript()?;
         Ok(best.map(|(copy, _)| match copy.turns {
             // It has what the agent appended.
@@ -394,6 +397,17 @@ impl<'a> Folder<'a> {
             best = best.max(Some((lines, index, bytes)));
         }
         Ok(best.map(|(_, index, bytes)| (index, bytes)))
+    }
+
+    /// The copies of the transcript that can be used, oldest first, and how many bytes of the text of each count.
+    pub(super) fn usable_transcripts(&self) -> Result<Vec<(&Copy, u64)>, TranscriptError> {
+        let name = self.transcript().unwrap_or_default();
+        let copies = self.list.files.get(name).into_iter().flatten();
+        let mut usable = Vec::new();
+        for copy in copies {
+            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (copy, bytes)));
+        }
+        Ok(usable)
     }
 
     /// How many bytes of a copy's text count. `None` if its file is missing or cut off.

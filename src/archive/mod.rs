@@ -13,6 +13,7 @@ mod folder;
 mod list;
 mod marks;
 mod pruning;
+mod rejoining;
 mod removing;
 mod restoring;
 mod unpacking;

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::folder::{Folder, LIST};
 use super::list::{BUFFER_BYTES, Copy, is_transcript};
+use super::rejoining::{Ended, Rejoined};
 use super::{Archive, Key, MissingTurns, root_name};
 use crate::files::digest::sha256;
 use crate::files::durable::unfinished;
@@ -52,6 +53,8 @@ pub(super) struct Member {
     pub(super) key: Key,
     /// Its transcript. `None` if that is missing or blank, and a copy is kept.
     pub(super) there: Option<PathBuf>,
+    /// What its copy is joined with, if the transcript has lost what it continues.
+    pub(super) rejoined: Option<Rejoined>,
     /// A text that changes when something else would be unpacked from the copy.
     pub(super) state: String,
 }
@@ -73,13 +76,20 @@ impl Archive {
         advice: Advice<'_>,
         placing: Placing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let there = dialect.locate(&key.root, &key.upstream_id)?;
+        let mut there = dialect.locate(&key.root, &key.upstream_id)?;
+        let members = self.history(dialect, key, advice.relocation)?;
+        let rejoined = members.first().and_then(|own| own.rejoined.as_ref());
+        there.retain(|path| !rejoined.is_some_and(|rejoined| rejoined.is_of(path)));
         let is_whole = holds_all(&self.kept(key)?, &there)?;
-        let members = self.history(dialect, key, advice.relocation)?.into_iter().rev();
+        let members = members.into_iter().rev();
         let missing = members.filter(|member| member.there.is_none() && !(is_whole && member.key == *key));
         let mut restored = Vec::new();
-        for Member { key, .. } in missing {
-            let lacking = (advice.lacking)(&key.upstream_id)?;
+        for Member { key, rejoined, .. } in missing {
+            let rejoined = rejoined.as_ref();
+            let lacking = match rejoined.filter(|rejoined| rejoined.has_transcript()) {
+                Some(rejoined) => rejoined.turns_behind(0),
+                None => (advice.lacking)(&key.upstream_id)?,
+            };
             let folder = self.kept(&key)?;
             let relocation = folder.relocation(advice.relocation)?;
             let places = places(dialect, &folder, &key.root, cwd)?;
@@ -89,7 +99,7 @@ impl Archive {
                         true => mark().and_then(|()| placing(&key.upstream_id, bytes)),
                         false => Ok(()),
                     };
-                    if write(&folder, &name, &path, &relocation, placed)? {
+                    if write(&folder, &name, &path, (&relocation, rejoined), placed)? {
                         restored.push(path);
                     }
                 }
@@ -123,6 +133,11 @@ impl Archive {
             }
             let mut there = dialect.locate(&key.root, &key.upstream_id)?.into_iter();
             let there = there.find(|path| !is_blank(path).unwrap_or(false));
+            let rejoined = self
+                .open(&key)?
+                .map(|folder| folder.rejoin(dialect, there.as_deref()));
+            let rejoined = rejoined.transpose()?.flatten();
+            let there = there.filter(|path| !rejoined.as_ref().is_some_and(|rejoined| rejoined.is_of(path)));
             let (base, state) = match &there {
                 Some(path) => {
                     let base = open_text(path)
@@ -133,7 +148,8 @@ impl Archive {
                 None => match self.kept(&key) {
                     Ok(folder) => {
                         let folders = folder.relocation(relocation)?.folders;
-                        (folder.base()?, format!("{folders:?} {}", folder.state()))
+                        let rest = rejoined.as_ref().map(Rejoined::state);
+                        (folder.base()?, format!("{folders:?} {rest:?} {}", folder.state()))
                     }
                     // It may never have been backed up. A reader of the session that continues it reports that.
                     Err(TranscriptError::NotFound { .. }) => break,
@@ -144,7 +160,12 @@ impl Archive {
                 root: key.root.clone(),
                 upstream_id,
             });
-            members.push(Member { key, there, state });
+            members.push(Member {
+                key,
+                there,
+                rejoined,
+                state,
+            });
         }
         Ok(members)
     }
@@ -273,11 +294,14 @@ fn write(
     folder: &Folder<'_>,
     name: &str,
     path: &Path,
-    relocation: &Relocation,
+    (relocation, rejoined): (&Relocation, Option<&Rejoined>),
     placing: impl FnOnce(u64) -> Result<(), TranscriptError>,
 ) -> Result<bool, TranscriptError> {
+    let rejoined = rejoined.filter(|_| is_transcript(name));
+    let is_rest = rejoined.is_some_and(|rejoined| rejoined.is_of(path));
     // Files beside a transcript may be empty as they should be.
     let is_in_the_way = match path.symlink_metadata() {
+        Ok(_) if is_rest => false,
         Ok(_) if is_transcript(name) && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
         Ok(_) => return Ok(false),
         Err(error) if is_absence(&error) => false,
@@ -295,9 +319,14 @@ fn write(
     let new = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");
     if_there(fs::remove_file(&new)).map_err(TranscriptError::io("remove", &new))?;
     let (temporary, ()) = fill_temporary(&new, |writer: &mut dyn Write| {
-        pour((copy, bytes), folder.text(copy, bytes)?, path, relocation, writer)
+        let copy = rejoined.map_or((copy, bytes), |rejoined| (&rejoined.copy, rejoined.bytes));
+        let mut writer = Ended::new(writer);
+        pour(copy, folder.text(copy.0, copy.1)?, path, relocation, &mut writer)?;
+        rejoined.map_or(Ok(()), |rejoined| rejoined.write_rest(folder, &mut writer))
     })?;
-    if is_in_the_way {
+    if let Some(rejoined) = rejoined.filter(|_| is_rest) {
+        rejoined.set_aside(path)?;
+    } else if is_in_the_way {
         set_blank_aside(path)?;
     }
     placing(

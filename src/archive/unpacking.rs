@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::folder::Folder;
+use super::list::is_transcript;
 use super::pruning::is_digest;
+use super::rejoining::{Ended, Rejoined};
 use super::restoring::{Member, Relocating, places, pour};
 use super::{Archive, Key};
 use crate::files::durable::NewFile;
@@ -137,9 +139,12 @@ impl Archive {
             let folder = self.kept(key)?;
             let relocation = folder.relocation(relocation)?;
             for (name, path) in places(dialect, &folder, &root, None)? {
-                scratch.bytes += unpack_file(&folder, &name, &path, &relocation)?;
+                let rejoined = member.rejoined.as_ref().filter(|_| is_transcript(&name));
+                scratch.bytes += unpack_file(&folder, &name, &path, (&relocation, rejoined))?;
             }
-            scratch.sessions.push(key.upstream_id.clone());
+            if !member.rejoined.as_ref().is_some_and(Rejoined::has_transcript) {
+                scratch.sessions.push(key.upstream_id.clone());
+            }
         }
         Ok(Unpacked(Arc::new(scratch)))
     }
@@ -191,16 +196,21 @@ fn unpack_file(
     folder: &Folder<'_>,
     name: &str,
     path: &Path,
-    relocation: &Relocation,
+    (relocation, rejoined): (&Relocation, Option<&Rejoined>),
 ) -> Result<u64, TranscriptError> {
     let Some((copy, bytes)) = folder.best(name)? else {
         return Ok(0);
     };
+    let (copy, bytes) = rejoined.map_or((copy, bytes), |rejoined| (&rejoined.copy, rejoined.bytes));
     make_folder(path.parent().unwrap_or(path))?;
     let failed = |error| TranscriptError::io("write", path)(error);
     let mut file = NewFile::create(path).map_err(failed)?;
     let text = Metered::new(folder.text(copy, bytes)?, bytes);
-    pour((copy, bytes), text, path, relocation, &mut file)?;
+    let mut writer = Ended::new(&mut file);
+    pour((copy, bytes), text, path, relocation, &mut writer)?;
+    if let Some(rejoined) = rejoined {
+        rejoined.write_rest(folder, &mut writer)?;
+    }
     file.flush().map_err(failed)?;
     Ok(bytes)
 }

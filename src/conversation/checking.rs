@@ -3,13 +3,16 @@
 use std::path::Path;
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::check::CheckAnswer;
+use bridge_protocol::check::{CheckAnswer, FindingKind};
 
 use super::error::ConversationError;
+use super::keeping;
+use super::services::Services;
 use crate::agent::catalog::AgentEntry;
 use crate::archive::Unpacked;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
+use crate::transcript::dialect::Session;
 use crate::transcript::shelf::Format;
 
 /// The damage in the backup of a session whose transcript is missing. Blocks.
@@ -22,6 +25,34 @@ pub(super) fn check_kept(
     let report = format.dialect().check_copy(kept.root(), agents, id.as_str());
     let mut answer = check_answer(report)?;
     answer.kept = kept.sessions().iter().map(|id| id.as_str().into()).collect();
+    Ok(answer)
+}
+
+/// The damage in the transcript of a session, with what its backup has of what is missing. Blocks.
+pub(super) fn check_session(
+    services: &Services,
+    format: Format,
+    session: Session<'_>,
+    path: &Path,
+    acknowledged: u64,
+) -> Result<CheckAnswer, ConversationError> {
+    let dialect = format.dialect();
+    let mut answer = check_answer(dialect.check(session, path))?;
+    let Some(at) = keeping::lost_part(services, format, session, path) else {
+        return Ok(answer);
+    };
+    let there = dialect.on_disk(session, None)?.map_or(0, |found| found.turns);
+    let what = match acknowledged.saturating_sub(there) {
+        0 => "records are missing before it".to_owned(),
+        1 => "1 turn is missing before it".to_owned(),
+        turns => format!("{turns} turns are missing before it"),
+    };
+    let mut broken = answer.findings.iter_mut();
+    if let Some(finding) = broken.find(|finding| finding.kind == FindingKind::BrokenParent) {
+        let at = at.strftime("%Y-%m-%d %H:%M UTC");
+        finding.detail =
+            format!("{what}; the backup of {at} has what is missing, and the next resume restores it");
+    }
     Ok(answer)
 }
 

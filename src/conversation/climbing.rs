@@ -92,9 +92,10 @@ pub async fn climb(
     let lineage = services.store.lineage_all(record.id)?;
     let origins = Origins::collect(&lineage, record.chain.links());
     let goal = goal::of(&services, &entry, &lease, &request, &origins);
+    let was_rejoined = rejoined(&services, &entry, record).await;
     let unreported = unreported(&services, &entry, record).await?;
     let climb = Climb::new(Goal {
-        was_restored: unreported.is_some(),
+        was_restored: was_rejoined || unreported.is_some(),
         ..goal
     });
     let climber = Climber {
@@ -114,6 +115,28 @@ pub async fn climb(
         session.lease.retire();
     }
     climbed
+}
+
+/// Restores the head's transcript if it has lost what it continues: the agent would resume it without that. Whether it was
+/// restored; if that fails, the resume reports what is missing.
+async fn rejoined(services: &Arc<Services>, entry: &Arc<AgentEntry>, record: &ConversationRecord) -> bool {
+    let (entry, record) = (Arc::clone(entry), record.clone());
+    let restore = services.blocking(move |services| {
+        let head = &record.chain.head()?.upstream_id;
+        let (root, format) = entry.listed_transcripts()?;
+        let session = services.session(root, &record.cwd, head);
+        let path = format.dialect().find(session).ok()?;
+        if !keeping::has_lost_part(services, format, session, &path) {
+            return None;
+        }
+        let restored = keeping::restore(services, &entry, Some(&record.cwd), head);
+        match &restored {
+            Ok(_) => tracing::warn!(conversation = %record.id, upstream_id = %head, "restored the lost part of a transcript from its backup"),
+            Err(error) => tracing::warn!(conversation = %record.id, upstream_id = %head, error = chain_text(error), "the lost part of a transcript could not be restored from its backup"),
+        }
+        restored.ok()
+    });
+    restore.await.is_ok_and(|restored| restored.is_some())
 }
 
 /// What the head lacks that was restored before, by a daemon that was killed perhaps, and that was not reported since.

@@ -43,13 +43,28 @@ pub struct Growth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     at_most: Option<u64>,
+    /// Whether another program has written since the last prompt.
+    is_foreign: bool,
 }
 
 impl Tally {
     /// Of a session in whose transcript so many prompts stood when it was opened.
     #[must_use]
     pub fn of(prompts: Option<u64>) -> Self {
-        Self { at_most: prompts }
+        Self {
+            at_most: prompts,
+            is_foreign: false,
+        }
+    }
+
+    /// Another program has written while no turn ran: the next prompt reports it once more, to those who come then.
+    pub fn note_foreign(&mut self) {
+        self.is_foreign = true;
+    }
+
+    /// Whether another program has written since the last prompt.
+    pub fn take_foreign(&mut self) -> bool {
+        std::mem::take(&mut self.is_foreign)
     }
 
     /// A prompt is sent. Whether the agent takes it may never be known.

@@ -97,7 +97,43 @@ enum Side {
     Behind,
 }
 
+/// The end of what the agent that has the head open wrote last, if another program has written beside it.
+fn newer_end(services: &Services, head: &Link) -> Option<CheckpointId> {
+    let entry = services.catalog.get(&head.agent)?;
+    let (root, format) = entry.listed_transcripts()?;
+    let session = services.session(root, &head.cwd, &head.upstream_id);
+    let path = format.dialect().find(session).ok()?;
+    let uuid = format.dialect().newer_end(&services.library, &path)?;
+    Some(disk::checkpoint(&head.agent, &head.upstream_id, &uuid))
+}
+
 impl History {
+    /// The current history of a conversation whose agent has it open, for those who only read it: the branch that the agent has.
+    ///
+    /// # Errors
+    /// As [`History::of`].
+    pub(super) fn of_open(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+    ) -> Result<Self, ConversationError> {
+        let Some(head) = record.chain.head() else {
+            return Ok(Self::default());
+        };
+        let newer = newer_end(services, head);
+        let is_beside = newer.is_some();
+        let mut history = Self::ending_at(services, record, lineage, head, Reach::Kept, newer)?;
+        if is_beside {
+            history.gaps.push(HistoryGap {
+                upstream_id: head.upstream_id.clone(),
+                kind: GapKind::Behind,
+                detail: "another program added turns on another branch, which the open session does not have"
+                    .to_owned(),
+            });
+        }
+        Ok(history)
+    }
+
     /// The current history of a conversation.
     ///
     /// # Errors
@@ -125,6 +161,17 @@ impl History {
         head: &Link,
         reach: Reach,
     ) -> Result<Self, ConversationError> {
+        Self::ending_at(services, record, lineage, head, reach, None)
+    }
+
+    fn ending_at(
+        services: &Services,
+        record: &ConversationRecord,
+        lineage: &[LineageEntry],
+        head: &Link,
+        reach: Reach,
+        until: Option<CheckpointId>,
+    ) -> Result<Self, ConversationError> {
         let mut history = Self {
             cwd: head.cwd.clone(),
             ..Self::default()
@@ -142,7 +189,7 @@ impl History {
         let candidates = ancestors
             .iter()
             .map(|ancestor| (ancestor.upstream_id.clone(), ancestor.cut_at.clone()));
-        for (id, cut_at) in std::iter::once((head.upstream_id.clone(), None)).chain(candidates) {
+        for (id, cut_at) in std::iter::once((head.upstream_id.clone(), until)).chain(candidates) {
             let mut sources = history_sources(&id, |id| origins.get(id));
             // The session itself is the last of them, and counts up to where its history is still ours.
             if let Some(own) = sources.last_mut() {

@@ -24,6 +24,7 @@ use crate::archive::{Advice, Archive, KeepOutcome, KeptFrom, Key, MissingTurns};
 use crate::files::misplaced::Misplaced;
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
+use crate::transcript::dialect::Session;
 use crate::transcript::relocate::Relocation;
 use crate::transcript::shelf::Format;
 
@@ -401,6 +402,39 @@ pub(super) fn bring_back(
     Ok(())
 }
 
+/// Restores the transcript of an open session that was deleted, emptied or cut off, before its agent appends the next prompt to
+/// what is left. Only if nothing is lost by that: the agent has the rest in memory, and the file must not lack what it continues.
+/// Whether it was restored.
+pub(super) fn restore_open(services: &Services, record: &ConversationRecord, id: &UpstreamId) -> bool {
+    let Ok(entry) = services.agent(&record.agent) else {
+        return false;
+    };
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return false;
+    };
+    // Other agents keep the file open and write to it even after it was deleted.
+    if !format.dialect().can().copy || !is_lost(services, &entry, record, id) {
+        return false;
+    }
+    let is_whole = match format.dialect().is_gone(root, id.as_str()) {
+        true => lacking(services, &entry, id).is_ok_and(|missing| missing == MissingTurns::Known(0)),
+        false => true,
+    };
+    if !is_whole {
+        return false;
+    }
+    match restore(services, &entry, Some(&SessionRef::of(record, id).cwd), id) {
+        Ok(restored) => {
+            tracing::warn!(conversation = %record.id, upstream_id = %id, ?restored, "restored the transcript of an open session from its backup");
+            !restored.is_empty()
+        }
+        Err(error) => {
+            tracing::warn!(conversation = %record.id, upstream_id = %id, error = chain_text(&error), "the transcript of an open session could not be restored");
+            false
+        }
+    }
+}
+
 /// Whether the transcript of a session of a conversation is [missing](is_missing), and kept.
 pub(super) fn is_lost(
     services: &Services,
@@ -414,7 +448,7 @@ pub(super) fn is_lost(
     is_missing(services, root, format, &SessionRef::of(record, id).cwd, id) && is_kept(services, root, id)
 }
 
-/// Whether a session has no transcript, or only a blank one, as a loss of power leaves it.
+/// Whether a session has no transcript, or only a blank one, as a loss of power leaves it, or one that has [lost a part](lost_part).
 pub(super) fn is_missing(
     services: &Services,
     root: &Path,
@@ -423,9 +457,44 @@ pub(super) fn is_missing(
     id: &UpstreamId,
 ) -> bool {
     match format.dialect().find(services.session(root, cwd, id)) {
-        Ok(path) => is_blank(&path).unwrap_or(false),
+        Ok(path) => {
+            is_blank(&path).unwrap_or(false)
+                || has_lost_part(services, format, services.session(root, cwd, id), &path)
+        }
         Err(error) => error.is_absence(),
     }
+}
+
+/// Whether the transcript of a session has [lost a part](lost_part).
+pub(super) fn has_lost_part(services: &Services, format: Format, session: Session<'_>, path: &Path) -> bool {
+    lost_part(services, format, session, path).is_some()
+}
+
+/// If the transcript of a session has lost records that it continues, and a backup has them: the time of the backup. The agent
+/// went on writing after the file was deleted or cut off.
+pub(super) fn lost_part(
+    services: &Services,
+    format: Format,
+    session: Session<'_>,
+    path: &Path,
+) -> Option<Timestamp> {
+    let dialect = format.dialect();
+    // Known from the index of the transcript; the backup is read only if something is missing.
+    let found = dialect.on_disk(session, None).ok()??;
+    if found.breaks == 0 {
+        return None;
+    }
+    let key = key(session.home.root, &session.id.into());
+    let found = services.keeper.archive.lost_part(dialect, &key, path);
+    let found = found.unwrap_or_else(|error| {
+        tracing::warn!(
+            upstream_id = session.id,
+            error = chain_text(&error),
+            "a transcript cannot be compared with its backup"
+        );
+        None
+    });
+    Timestamp::from_millisecond(found?).ok()
 }
 
 /// Whether a session's transcript is kept.

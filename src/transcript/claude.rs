@@ -15,6 +15,7 @@
 //! | a checkpoint, from the messages of one turn | `Digest` in `conversation/history/telling.rs`; its id: `CheckpointRef` in `checkpoint` |
 //! | what a list shows, where a session came from | `summary`, `origin` |
 //! | what becomes of each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
+//! | what a transcript that has lost its beginning adds to a copy of it | `rejoin` |
 //! | what is wrong, and what becomes of each record in a repair | `check`, `repair`; places of added results: `filling` |
 //! | opening files for all this | `reading` |
 //!
@@ -35,6 +36,7 @@ mod index;
 mod origin;
 pub mod reading;
 pub mod record;
+mod rejoin;
 pub mod repair;
 pub(in crate::transcript) mod side_files;
 pub(in crate::transcript) mod summary;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io::{self, BufRead};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind, Repairs};
@@ -183,6 +184,15 @@ pub struct MissingSource {
     pub detail: String,
 }
 
+/// What a transcript adds to an earlier copy of it that has what the transcript lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Continuation {
+    /// Where in the transcript the records are that the copy does not have, in order.
+    pub added: Vec<Range<u64>>,
+    /// Whether nothing is missing between these records and those of the copy.
+    pub is_whole: bool,
+}
+
 /// Sessions and their files, and what is missing before them.
 pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 
@@ -270,6 +280,12 @@ pub trait Dialect: Debug + Sync {
     /// Why the agent would not go on with a transcript as it is, or with its newest branch, as far as that is known.
     fn obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding>;
 
+    /// The record with which the newest branch of a transcript ends, if a resume would continue another one: what an agent that
+    /// has the session open wrote last, beside what another program did.
+    fn newer_end(&self, _library: &Library, _path: &Path) -> Option<String> {
+        None
+    }
+
     /// How a transcript stands.
     ///
     /// # Errors
@@ -286,6 +302,19 @@ pub trait Dialect: Debug + Sync {
         _session: Session<'_>,
         _until: Option<&str>,
     ) -> Result<Option<OnDisk>, TranscriptError> {
+        Ok(None)
+    }
+
+    /// What a transcript adds to an earlier copy of it. `None` unless it has lost what it continues and the copy has that: the
+    /// agent went on writing after the file was deleted or cut off. Agents that keep the file open write nothing of the kind.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn continuation(
+        &self,
+        _kept: &mut dyn BufRead,
+        _transcript: &mut dyn BufRead,
+    ) -> io::Result<Option<Continuation>> {
         Ok(None)
     }
 

@@ -45,6 +45,7 @@ mod copied_files;
 #[cfg(target_os = "linux")]
 mod copied_folders;
 mod copy_lists;
+mod cut_off_transcripts;
 mod damage_table;
 pub(crate) mod damaged;
 mod damaged_store;

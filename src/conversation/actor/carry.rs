@@ -31,7 +31,7 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping::{self, Depth};
 use crate::conversation::looking_back;
 use crate::conversation::resource::Resource;
-use crate::conversation::services::{Services, SessionRef, chain_text};
+use crate::conversation::services::{Services, SessionRef, chain_text, now};
 use crate::conversation::state::Session;
 use crate::conversation::upstream::{self, conversation_error};
 use crate::conversation::work::{Begun, Progress};
@@ -409,22 +409,27 @@ impl Actor {
         let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
+        let record = record.clone();
         let looked = self.look_at_transcripts(move |services| {
+            let restored = head
+                .as_ref()
+                .map(|head| keeping::restore_open(services, &record, &head.upstream_id));
             let earlier = cut.map(|(record, cut)| arrival::arrival(services, &record, &cut));
             let anchor = head.and_then(|head| arrival::anchor(services, &head));
-            (anchor, earlier)
+            (anchor, earlier, restored.unwrap_or_default())
         });
         self.writes.push_back(Box::pin(async move {
-            let (anchor, earlier) = match looked.await {
-                Ok((anchor, earlier)) => (Ok(anchor), earlier),
+            let (anchor, earlier, is_restored) = match looked.await {
+                Ok((anchor, earlier, is_restored)) => (Ok(anchor), earlier, is_restored),
                 // A read that panicked found nothing.
-                Err(ConversationError::Lost) => (Ok(None), None),
-                Err(error) => (Err(error), None),
+                Err(ConversationError::Lost) => (Ok(None), None, false),
+                Err(error) => (Err(error), None, false),
             };
             Box::new(Input::Anchored {
                 turn_id,
                 anchor,
                 earlier,
+                is_restored,
             })
         }));
     }
@@ -473,8 +478,16 @@ impl Actor {
         let handle = &session.attachment.handle;
         match calls.prompt(handle, &blocks, params.map(RawJson::as_raw), &session.sender) {
             Ok(request) => {
+                let is_foreign = session.tally.take_foreign();
                 session.tally.sent();
                 session.prompt = Some(request);
+                if let Session::Live(live) = &self.model.session
+                    && is_foreign
+                {
+                    let upstream_id = live.upstream_id.clone();
+                    self.stream
+                        .emit(&Event::ForeignWriter { upstream_id }, &time::text(now()));
+                }
             }
             Err(error) => self.input(Input::PromptNotSent {
                 // A broken pipe is seen here before the death, which comes through the inbox.

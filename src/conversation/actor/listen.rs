@@ -265,19 +265,22 @@ impl Actor {
             return;
         }
         let at = time::text(now());
-        if growth.rewritten {
-            let upstream_id = id.clone();
-            self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
-        }
+        let mut is_foreign = growth.rewritten;
         let is_live = matches!(&self.model.session, Session::Live(live) if live.upstream_id == *id);
         if let Some(session) = self.session.as_mut().filter(|_| is_live) {
             let tally = session.tally;
             let is_exceeded = session.tally.is_exceeded_by(growth.prompts);
             if is_exceeded || growth.replaced {
                 tracing::warn!(conversation = %self.model.id(), upstream_id = %id, replaced = growth.replaced, prompts = growth.prompts, ?tally, "another program writes to the transcript of a session that is open here");
-                let upstream_id = id.clone();
-                self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
+                is_foreign = true;
             }
+            if is_foreign && self.model.turn.is_none() {
+                session.tally.note_foreign();
+            }
+        }
+        if is_foreign {
+            let upstream_id = id.clone();
+            self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
         }
         for checkpoint in growth.saved {
             self.stream.emit(&Event::CheckpointSaved { checkpoint }, &at);

@@ -45,7 +45,11 @@ impl History {
         };
         let mut opened = open_in(root);
         let mut kept = None;
-        if reach == Reach::Kept && opened.as_ref().is_none_or(|opened| opened.begins_elsewhere()) {
+        if reach == Reach::Kept
+            && opened
+                .as_ref()
+                .is_none_or(|opened| opened.begins_elsewhere() || has_damage(opened))
+        {
             kept = keeping::in_place_of_lost(services, entry, &upstream_id)
                 .map_err(|error| ConversationError::TranscriptDamaged(unread(&error)))?;
             if let Some(kept) = &kept {
@@ -135,12 +139,17 @@ pub(super) fn open_source(
     })
 }
 
-/// Whether a transcript, or one in which it begins, is missing or may be blank.
+/// Whether a transcript, or one in which it begins, is missing or may be blank, or has lost records.
 fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
     match opened {
-        Ok(open) => open.begins_elsewhere() || open.turns() == 0,
+        Ok(open) => open.begins_elsewhere() || open.turns() == 0 || has_damage(open),
         Err(error) => error.is_absence(),
     }
+}
+
+fn has_damage(open: &Opened) -> bool {
+    let losses = open.losses();
+    losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)))
 }
 
 fn unread(error: &TranscriptError) -> String {

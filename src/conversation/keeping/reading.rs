@@ -3,13 +3,14 @@
 
 use bridge_protocol::UpstreamId;
 
-use super::{key, relocation};
+use super::{has_lost_part, key, relocation};
 use crate::agent::catalog::AgentEntry;
 use crate::archive::{KeptFrom, Unpacked};
 use crate::conversation::services::Services;
 use crate::transcript::TranscriptError;
 
-/// The backup of a session, if its transcript or one in which its history begins is missing or blank. `None` if the agent has all of
+/// The backup of a session, if its transcript or one in which its history begins is missing or blank, or has lost what it
+/// continues. `None` if the agent has all of
 /// them, or may have them because a folder cannot be read, and if there is no backup.
 ///
 /// # Errors
@@ -23,7 +24,12 @@ pub(in crate::conversation) fn in_place_of_lost(
         return Ok(None);
     };
     let dialect = format.dialect();
-    if !dialect.is_gone(root, id.as_str()) {
+    let session = services.home(root).session(None, id.as_str());
+    let has_lost_part = || {
+        let path = dialect.find(session);
+        path.is_ok_and(|path| has_lost_part(services, format, session, &path))
+    };
+    if !dialect.is_gone(root, id.as_str()) && !has_lost_part() {
         return Ok(None);
     }
     let key = key(root, id);

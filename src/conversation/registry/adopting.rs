@@ -14,7 +14,7 @@ use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, CallKey};
-use super::super::checking::{check_answer, check_kept, read_root};
+use super::super::checking::{check_answer, check_kept, check_session, read_root};
 use super::super::disk;
 use super::super::effect::Call;
 use super::super::error::ConversationError;
@@ -230,14 +230,17 @@ impl Registry {
         let (root, format) = read_root(&entry)?;
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
+        let turns = head.turns + head.carried_turns;
         let services = Arc::clone(&self.services);
         self.reading("transcript/check", Some(record.id), move || {
-            if let Some(kept) = in_place_of_lost(&services, &entry, &id)? {
+            if format.dialect().is_gone(&root, id.as_str())
+                && let Some(kept) = in_place_of_lost(&services, &entry, &id)?
+            {
                 return check_kept(&entry, &id, &kept);
             }
-            let (dialect, home) = (format.dialect(), services.home(&root));
-            let path = dialect.find(home.session(Some(&cwd), id.as_str()))?;
-            check_answer(dialect.check(home.session(Some(&cwd), id.as_str()), &path))
+            let session = services.session(&root, &cwd, &id);
+            let path = format.dialect().find(session)?;
+            check_session(&services, format, session, &path, turns)
         })
         .await
     }

@@ -26,12 +26,12 @@ impl Registry {
         before: Option<CheckpointId>,
         limit: usize,
     ) -> Result<CheckpointPage, ConversationError> {
-        let services = Arc::clone(&self.services);
+        let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
         self.reading_page(
             "conversation/checkpoints",
             Some(id),
             self.folder_of(id),
-            move || history(&services, id)?.checkpoints(before.as_ref(), limit),
+            move || history(&services, id, is_open)?.checkpoints(before.as_ref(), limit),
         )
         .await
     }
@@ -47,9 +47,9 @@ impl Registry {
         limit: usize,
         form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
-        let services = Arc::clone(&self.services);
+        let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
         self.reading_page("conversation/history", Some(id), self.folder_of(id), move || {
-            history(&services, id)?.page(&part, limit, form)
+            history(&services, id, is_open)?.page(&part, limit, form)
         })
         .await
     }
@@ -65,6 +65,7 @@ impl Registry {
         conversation: Option<ConversationId>,
     ) -> Result<CheckpointAnswer, ConversationError> {
         let services = Arc::clone(&self.services);
+        let is_open = conversation.is_some_and(|id| self.is_open(id));
         let named: Option<CheckpointRef> = checkpoint.as_str().parse().ok();
         let folder = match (&named, conversation) {
             (Some(named), _) => self.folder_of_agent(&AgentName::new(named.agent.as_str())),
@@ -74,7 +75,7 @@ impl Registry {
         self.reading_page("checkpoint/get", conversation, folder, move || {
             match (named, conversation) {
                 (Some(place), conversation) => one(&services, &checkpoint, &place, conversation),
-                (None, Some(id)) => history(&services, id)?.named_turn(&checkpoint),
+                (None, Some(id)) => history(&services, id, is_open)?.named_turn(&checkpoint),
                 (None, None) => Err(ConversationError::CheckpointNotFound { id: checkpoint }),
             }
         })
@@ -152,6 +153,11 @@ impl Registry {
         place.unless_stalled(&progress, begun.reading(read)).await
     }
 
+    /// Whether the agent has the head of a conversation open: what it was told is on its branch of the transcript.
+    fn is_open(&self, id: ConversationId) -> bool {
+        self.shown(id).is_ok_and(|shown| shown.live)
+    }
+
     /// The folder of transcripts of a conversation's agent.
     pub(super) fn folder_of(&self, id: ConversationId) -> Option<PathBuf> {
         let agent = self.shown(id).ok()?.agent;
@@ -180,13 +186,16 @@ async fn with_turn<T>(
     })
 }
 
-fn history(services: &Services, id: ConversationId) -> Result<History, ConversationError> {
+fn history(services: &Services, id: ConversationId, is_open: bool) -> Result<History, ConversationError> {
     let Some(found) = services.store.salvaged(id)? else {
         return Ok(History::default());
     };
     let record = found.usable()?;
     let lineage = services.store.lineage_all(id)?;
-    History::of(services, &record, &lineage, Reach::Kept)
+    match is_open {
+        true => History::of_open(services, &record, &lineage),
+        false => History::of(services, &record, &lineage, Reach::Kept),
+    }
 }
 
 fn one(
@@ -204,14 +213,14 @@ fn one(
         (Some(named), owners) if owners.contains(&named) => Some(named),
         // A session that is continued by reference need not be its own.
         (Some(named), _) => {
-            let holds = history(services, named).is_ok_and(|history| history.step_of(place).is_some());
+            let holds = history(services, named, false).is_ok_and(|history| history.step_of(place).is_some());
             Some(named).filter(|_| holds).ok_or_else(not_found)?.into()
         }
         (None, [only]) => Some(*only),
         (None, _) => None,
     };
     // A history that cannot be read as a whole has no numbers to give; the place itself may well be there.
-    let current = owner.and_then(|owner| history(services, owner).ok());
+    let current = owner.and_then(|owner| history(services, owner, false).ok());
     let step = current.as_ref().and_then(|history| history.step_of(place));
     if let (Some(current), Some(step)) = (current, step)
         && current.stands_at(id, step)

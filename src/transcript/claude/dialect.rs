@@ -10,13 +10,13 @@ use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
 use super::summary::summary;
-use super::{copies, copy, cut, reading, repair};
+use super::{copies, copy, cut, reading, rejoin, repair};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::Report;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
-    TranscriptState, open_first,
+    Abilities, Continuation, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
+    SessionParts, TranscriptState, open_first,
 };
 use crate::transcript::fields::Fields;
 use crate::transcript::library::Library;
@@ -130,6 +130,10 @@ impl Dialect for Claude {
             .collect()
     }
 
+    fn newer_end(&self, library: &Library, path: &Path) -> Option<String> {
+        library.index(path).ok()?.newer_uuid()
+    }
+
     fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
         library.state(path)
     }
@@ -147,6 +151,14 @@ impl Dialect for Claude {
             Err(error) if error.is_absence() || !is_in_own_folder(session) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn continuation(
+        &self,
+        kept: &mut dyn BufRead,
+        transcript: &mut dyn BufRead,
+    ) -> io::Result<Option<Continuation>> {
+        rejoin::continuation(kept, transcript)
     }
 
     fn new_session(

@@ -235,6 +235,15 @@ impl Index {
         Some(self.entries.id(self.live_leaf()?).text())
     }
 
+    /// The uuid of the last message of the branch that a resume leaves aside although it is newer.
+    #[must_use]
+    pub fn newer_uuid(&self) -> Option<String> {
+        let newer = self.select(None, true)?.newer?;
+        let position =
+            (0..self.entries.len()).rfind(|position| self.entries.offset(*position) == newer.offset)?;
+        Some(self.entries.id(position).text())
+    }
+
     /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model ended,
     /// an error in place of one, or the mark of an interruption. Commands of the agent's own behind it do not count, but
     /// that they came: between the records of one message nothing stands.

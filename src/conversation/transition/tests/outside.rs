@@ -381,6 +381,7 @@ impl World {
                 turn_id,
                 anchor,
                 earlier: self.earlier,
+                is_restored: false,
             },
             now,
         );

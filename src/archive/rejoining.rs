@@ -1,0 +1,229 @@
+//! Copies of a transcript that was deleted or cut off while its agent went on writing: the copy has the beginning, and the
+//! transcript or a later copy of it the rest.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::Archive;
+use super::folder::Folder;
+use super::list::{BUFFER_BYTES, Copy};
+use super::{Key, MissingTurns};
+use crate::files::set_aside::{Unreadable, set_aside};
+use crate::transcript::TranscriptError;
+use crate::transcript::copy::rename_if_free;
+use crate::transcript::dialect::{Continuation, Dialect};
+use crate::transcript::moving::holders;
+use crate::transcript::parts::open_text;
+
+/// A copy and what continues it.
+pub(super) struct Rejoined {
+    /// The copy with the beginning.
+    pub(super) copy: Copy,
+    /// How many bytes of its text count.
+    pub(super) bytes: u64,
+    rest: Rest,
+    continuation: Continuation,
+}
+
+/// The rest of a transcript.
+enum Rest {
+    /// The agent's file, and how many bytes it had.
+    Transcript(PathBuf, u64),
+    /// A later copy, and how many bytes of its text count.
+    Copy(Copy, u64),
+}
+
+impl Archive {
+    /// If a transcript has lost records that it continues, and a copy has them: when that copy was last written to, in milliseconds
+    /// since the epoch.
+    ///
+    /// # Errors
+    /// As [`Archive::pack_links`].
+    pub fn lost_part(
+        &self,
+        dialect: &dyn Dialect,
+        key: &Key,
+        transcript: &Path,
+    ) -> Result<Option<i64>, TranscriptError> {
+        let folder = self.open(key)?;
+        let found = folder.map(|folder| folder.rejoin(dialect, Some(transcript)));
+        let found = found.transpose()?.flatten();
+        Ok(found.map(|rejoined| rejoined.copy.source.written_ms()))
+    }
+}
+
+impl Folder<'_> {
+    /// The copy that has what the transcript, or without one the newest copies, have lost. `None` if nothing is lost that a copy
+    /// has.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn rejoin(
+        &self,
+        dialect: &dyn Dialect,
+        there: Option<&Path>,
+    ) -> Result<Option<Rejoined>, TranscriptError> {
+        let copies = self.usable_transcripts()?;
+        let rests = match there {
+            Some(path) => {
+                let bytes = path
+                    .metadata()
+                    .map_err(TranscriptError::io("look at", path))?
+                    .len();
+                vec![Rest::Transcript(path.to_owned(), bytes)]
+            }
+            None if copies.len() < 2 => return Ok(None),
+            None => {
+                let newest_first = copies.iter().rev();
+                newest_first
+                    .map(|(copy, bytes)| Rest::Copy((*copy).clone(), *bytes))
+                    .collect()
+            }
+        };
+        let mut best: Option<Rejoined> = None;
+        for rest in rests {
+            for (copy, bytes) in &copies {
+                if matches!(&rest, Rest::Copy(other, _) if other == *copy) {
+                    continue;
+                }
+                let texts = (self.text(copy, *bytes)?, self.rest_text(&rest)?);
+                let (mut kept, mut text) = texts;
+                let found = dialect.continuation(&mut kept, &mut text);
+                let found = found.map_err(TranscriptError::io("compare copies in", &self.path))?;
+                if let Some(continuation) = found {
+                    let is_whole = continuation.is_whole;
+                    best = Some(Rejoined {
+                        copy: (*copy).clone(),
+                        bytes: *bytes,
+                        rest: match &rest {
+                            Rest::Transcript(path, bytes) => Rest::Transcript(path.clone(), *bytes),
+                            Rest::Copy(copy, bytes) => Rest::Copy(copy.clone(), *bytes),
+                        },
+                        continuation,
+                    });
+                    if is_whole {
+                        return Ok(best);
+                    }
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    fn rest_text(&self, rest: &Rest) -> Result<Box<dyn BufRead>, TranscriptError> {
+        Ok(match rest {
+            Rest::Transcript(path, bytes) => {
+                let text = open_text(path).map_err(TranscriptError::io("read", path))?;
+                Box::new(BufReader::with_capacity(BUFFER_BYTES, text.take(*bytes)))
+            }
+            Rest::Copy(copy, bytes) => Box::new(self.text(copy, *bytes)?),
+        })
+    }
+}
+
+/// A writer that knows whether what was written ends with a newline.
+pub(super) struct Ended<'a> {
+    to: &'a mut dyn Write,
+    is_ended: bool,
+}
+
+impl<'a> Ended<'a> {
+    pub(super) fn new(to: &'a mut dyn Write) -> Self {
+        Self { to, is_ended: true }
+    }
+}
+
+impl Write for Ended<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.is_ended = bytes[..written]
+            .last()
+            .map_or(self.is_ended, |byte| *byte == b'\n');
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl Rejoined {
+    /// How many acknowledged turns both together lack.
+    pub(super) fn turns_behind(&self, acknowledged: u64) -> MissingTurns {
+        let turns = match &self.rest {
+            _ if !self.continuation.is_whole => None,
+            // It has what the agent appended.
+            Rest::Transcript(..) => Some(acknowledged),
+            Rest::Copy(copy, _) if copy.is_link() => Some(acknowledged),
+            Rest::Copy(copy, _) => copy.turns,
+        };
+        turns.map_or(MissingTurns::Unknown, |turns| {
+            MissingTurns::Known(acknowledged.saturating_sub(turns))
+        })
+    }
+
+    /// Writes what the rest adds to the copy, which was written before.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn write_rest(&self, folder: &Folder<'_>, to: &mut Ended<'_>) -> Result<(), TranscriptError> {
+        let mut text = folder.rest_text(&self.rest)?;
+        let mut write = || -> io::Result<()> {
+            if !to.is_ended {
+                to.write_all(b"\n")?;
+            }
+            let mut at = 0;
+            for part in &self.continuation.added {
+                io::copy(&mut text.by_ref().take(part.start - at), &mut io::sink())?;
+                let wanted = part.end - part.start;
+                if io::copy(&mut text.by_ref().take(wanted), to)? < wanted {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                at = part.end;
+            }
+            Ok(())
+        };
+        write().map_err(TranscriptError::io("join copies in", &folder.path))
+    }
+
+    /// A text that changes when something else would be added to the copy.
+    pub(super) fn state(&self) -> String {
+        match &self.rest {
+            Rest::Transcript(path, bytes) => format!("{} {bytes}", path.display()),
+            Rest::Copy(copy, bytes) => format!("{} {bytes}", copy.file),
+        }
+    }
+
+    /// Whether the agent has the rest.
+    pub(super) fn has_transcript(&self) -> bool {
+        matches!(self.rest, Rest::Transcript(..))
+    }
+
+    /// Whether the rest is this transcript.
+    pub(super) fn is_of(&self, transcript: &Path) -> bool {
+        matches!(&self.rest, Rest::Transcript(path, _) if path == transcript)
+    }
+
+    /// Sets the transcript aside, unless an agent has written to it since.
+    ///
+    /// # Errors
+    /// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it has grown,
+    /// [`TranscriptError::Io`] otherwise.
+    pub(super) fn set_aside(&self, transcript: &Path) -> Result<(), TranscriptError> {
+        let Rest::Transcript(path, bytes) = &self.rest else {
+            return Ok(());
+        };
+        holders::check(std::slice::from_ref(path))?;
+        let why = "its beginning is missing; a copy with all of it takes its place".to_owned();
+        let aside = set_aside(transcript, &Unreadable::Damaged(why));
+        let aside = aside.map_err(TranscriptError::io("set aside", transcript))?;
+        let found = fs::metadata(&aside).map_err(TranscriptError::io("look at", &aside))?;
+        if found.len() != *bytes {
+            rename_if_free(&aside, transcript)?;
+            let path = transcript.to_owned();
+            return Err(TranscriptError::AlreadyExists { path });
+        }
+        Ok(())
+    }
+}
