@@ -1,7 +1,7 @@
-//! Finds what an undo takes back: the last edit, fork in place, move or reset in a lineage that was not undone yet.
+//! Finds what an undo takes back: the last edit, fork in place, move, reset or clear in a lineage that was not undone yet.
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation};
+use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 
 use super::{NewLink, Origins};
 
@@ -129,6 +129,13 @@ fn read(lineage: &[LineageEntry]) -> Stack {
                 continue;
             }
             LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
+            // The user had the agent clear its context. Of sessions without content that took nothing away.
+            LineageReason::Rolled
+                if entry.cause == Some(RollCause::Cleared)
+                    && current.sessions.iter().any(|id| had_history(lineage, id)) =>
+            {
+                done.push(Done::Branched(std::mem::take(&mut current)));
+            }
             // The first one starts a conversation that was forked from another.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(Done::Branched(std::mem::take(&mut current)));

@@ -306,15 +306,18 @@ pub(super) fn undone_change(entries: &[LineageEntry], in_chat: bool) -> &'static
         };
         Some(&before[before.iter().rposition(is_it)? + 1..])
     });
-    let reasons = since.into_iter().flatten().map(|entry| entry.reason);
-    let mut changes = reasons.filter_map(|reason| match reason {
-        LineageReason::Edited => Some("edit"),
-        // By the name of its command.
-        LineageReason::Forked if in_chat => Some("rewind"),
-        LineageReason::Forked => Some("in-place fork"),
-        LineageReason::Reset => Some("reset"),
-        _ => None,
-    });
+    let mut changes = since
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| match entry.reason {
+            LineageReason::Rolled if entry.cause == Some(RollCause::Cleared) => Some("clear"),
+            LineageReason::Edited => Some("edit"),
+            // By the name of its command.
+            LineageReason::Forked if in_chat => Some("rewind"),
+            LineageReason::Forked => Some("in-place fork"),
+            LineageReason::Reset => Some("reset"),
+            _ => None,
+        });
     changes.next().unwrap_or("last change")
 }
 

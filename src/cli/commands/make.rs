@@ -6,6 +6,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
+use super::past::lost_hint;
 use super::set::offer;
 use super::{Context, real_folder, this_folder, unusable_folder, wire_words};
 use crate::cli::advice::Call;
@@ -224,6 +225,9 @@ fn again(new: &method::NewConversation, refused: Option<&str>) -> String {
 pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Outcome<Exit> {
     let (daemon, source) = context.on(options.target.name()).await?;
     let id = words::short_id(source.id);
+    if options.at.is_none() {
+        context.note_earlier(options.target.name(), &source)?;
+    }
     let call = method::Fork {
         in_place: options.in_place,
         cwd: options.cwd.clone(),
@@ -232,6 +236,8 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Ou
         ..Default::default()
     };
     let answer = branched(context, &daemon, &source, options.at.as_deref(), call).await;
+    let advice = context.output.advice(source.id);
+    let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::AgentError, lost_hint(&advice)));
     let answer = answer.map_err(|problem| match options.cwd.as_deref() {
         named @ Some(_) => unusable_folder(problem, named),
         None => {

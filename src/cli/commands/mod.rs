@@ -32,6 +32,7 @@ use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::Definition;
+use super::advice::Call;
 use super::complete;
 use super::connect::{Daemon, Reach};
 use super::exit::Exit;
@@ -39,7 +40,7 @@ use super::output::{Output, one_line};
 use super::problem::{Outcome, Problem};
 use super::progress::watched;
 use super::select;
-use super::words::Clock;
+use super::words::{self, Clock};
 use crate::paths::shell_word;
 
 pub(super) use past::{Pager, turns};
@@ -116,6 +117,32 @@ impl Context<'_> {
         let daemon = self.connect().await?;
         let conversation = select::conversation(self, &daemon, given).await?;
         Ok((daemon, conversation))
+    }
+
+    /// Says that a session by whose id the user named a conversation is not the one that the command is about.
+    ///
+    /// # Errors
+    /// That of the output.
+    pub(super) fn note_earlier(&mut self, given: Option<&str>, conversation: &Conversation) -> Outcome {
+        let is_id = |given: &&str| {
+            given
+                .chars()
+                .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+        };
+        let (Some(given), Some(head)) = (given.filter(is_id), &conversation.head) else {
+            return Ok(());
+        };
+        let named = [conversation.id.to_string(), head.to_string()];
+        if named.iter().any(|id| id.starts_with(given)) || conversation.title.contains(given) {
+            return Ok(());
+        }
+        let undo = self.output.advice(conversation.id).command(Call::Undo);
+        self.output.aside(&format!(
+            "Session {} is an earlier one of conversation {}; this is about the newest, {}. Go back with: {undo}",
+            words::short(given),
+            words::short_id(conversation.id),
+            words::short(head.as_str()),
+        ))
     }
 
     /// Makes the call that a command is for: shows how far it has come where that takes long, and prints the answer if JSON was

@@ -45,6 +45,7 @@ impl Past {
 /// Lists the turns of the history, newest first.
 pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(past.target.name()).await?;
+    context.note_earlier(past.target.name(), &conversation)?;
     let mut seen = Seen::default();
     let listed = turns_by(past.most(), &conversation.id.into(), async |page| {
         let page = context.ask(&daemon, page).await?;
@@ -73,14 +74,17 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
             prompt,
         ]);
     }
-    let no_turns = no_turns(&context.output.advice(conversation.id));
-    context.output.table(&table, &no_turns)?;
+    let no_turns = seen.no_turns(&context.output.advice(conversation.id));
+    context
+        .output
+        .table(&table, &context.output.addressed(&no_turns))?;
     seen.report(context).map(|()| Exit::Done)
 }
 
 /// Shows what was said.
 pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Outcome<Exit> {
     let (daemon, conversation) = context.on(past.target.name()).await?;
+    context.note_earlier(past.target.name(), &conversation)?;
     let id = conversation.id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
     let (mut seen, mut renderer) = (Seen::default(), Renderer::new(context.output.look));
@@ -134,7 +138,9 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
     }
     let advice = context.output.advice(id);
     if shown?.0.is_empty() {
-        context.output.note(&no_turns(&advice))?;
+        context
+            .output
+            .note(&context.output.addressed(&seen.no_turns(&advice)))?;
     }
     if is_cut {
         let all = advice.command(Call::History);
@@ -203,12 +209,6 @@ async fn turns_by(
     listed.await.map(|(listed, _)| listed)
 }
 
-/// Printed if a conversation has no history.
-fn no_turns(advice: &Advice) -> String {
-    let send = advice.command(Call::Send("Hello"));
-    format!("no turns yet; send the first prompt: {send}")
-}
-
 /// What the pages of a history say about what they lack.
 #[derive(Default)]
 struct Seen {
@@ -224,11 +224,30 @@ impl Seen {
         self.gaps.extend(gaps.collect::<Vec<_>>());
     }
 
+    /// Printed if no turn was listed: there is none, or none can be read.
+    fn no_turns(&self, advice: &Advice) -> String {
+        match self.gaps.is_empty() {
+            true => {
+                let send = advice.command(Call::Send("Hello"));
+                format!("no turns yet; send the first prompt: {send}")
+            }
+            false => format!("no turn can be read; {}", lost_hint(advice)),
+        }
+    }
+
     fn report(self, context: &mut Context<'_>) -> Outcome {
         note_backups(context, &Vec::from_iter(self.kept))?;
         let mut gaps = self.gaps.iter();
         gaps.try_for_each(|gap| warn_incomplete(context, &gap.upstream_id, &gap.detail))
     }
+}
+
+/// What to do about a transcript that is missing, and has no backup.
+pub(in crate::cli) fn lost_hint(advice: &Advice) -> String {
+    format!(
+        "if its transcript is missing, put it back, or start a new chat under the same id: sessionctl reset {}",
+        advice.conversation
+    )
 }
 
 /// Says what is missing of a session.

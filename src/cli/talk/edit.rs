@@ -18,6 +18,7 @@ use super::turn::{OnQuestion, Start, Talk, request_id};
 use crate::cli::advice::{Advice, Call};
 use crate::cli::commands::lifecycle::not_ended;
 use crate::cli::commands::make::FIDELITIES;
+use crate::cli::commands::past::lost_hint;
 use crate::cli::commands::{Context, look, turns, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
@@ -253,13 +254,26 @@ pub(in crate::cli) async fn place(
         Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),
         Err(problem) if problem.kind() == Some(ErrorKind::CheckpointNotFound) => {
             let problem = problem.message(format!("there is no turn {word}"));
-            let has_turns = turns(daemon, &id.into(), 1)
-                .await
-                .is_ok_and(|last| !last.is_empty());
-            Err(match has_turns {
-                true => problem.hint(turns_hint(&output.advice(id))),
-                false => problem.for_lack_of_turns(&output.advice(id)),
-            })
+            let last = method::Checkpoints {
+                limit: Some(1),
+                ..method::Checkpoints::of(id)
+            };
+            let last = daemon.call(last).await.ok();
+            let gap = last.as_ref().and_then(|last| last.gaps.first());
+            let advice = output.advice(id);
+            Err(
+                match (
+                    last.as_ref().is_some_and(|last| !last.checkpoints.is_empty()),
+                    gap,
+                ) {
+                    (true, _) => problem.hint(turns_hint(&advice)),
+                    (false, None) => problem.for_lack_of_turns(&advice),
+                    (false, Some(gap)) => {
+                        let what = format!("no turn can be read: {}", one_line(&gap.detail));
+                        problem.message(what).hint(lost_hint(&advice))
+                    }
+                },
+            )
         }
         Err(problem) => Err(problem),
     }

@@ -13,6 +13,7 @@ use super::question;
 use super::turn::{OnQuestion, Start, Talk};
 use crate::cli::commands::Context;
 use crate::cli::commands::make::new_here;
+use crate::cli::commands::past::lost_hint;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Look, cut, one_line};
 use crate::cli::problem::{Outcome, Problem};
@@ -144,6 +145,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
                 .map_or_else(|| wait.to_owned(), |hint| format!("{wait}; {hint}"));
             problem.hint(hint)
         }
+        (Some(ErrorKind::NotResumable), _, None) => problem.hint(lost_hint(&talk.advice())),
         _ => problem,
     });
     finish(&mut talk, ended?.as_ref())

@@ -7,7 +7,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::HistoryForm;
-use bridge_protocol::link::{Fidelity, Resumed};
+use bridge_protocol::link::{Fidelity, Resumed, RollCause};
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
@@ -154,11 +154,27 @@ impl Talk<'_> {
             // Of a prompt that waits its end says so: this may be about the turn before it.
             Event::Resumed { resumed } if start.queued_prompt().is_none() => self.resumed(resumed),
             Event::ForeignWriter { upstream_id } => {
-                let session = one_line(upstream_id.as_str());
+                let session = words::short(upstream_id.as_str());
                 let what = format!(
-                    "another program writes to session {session}: end one of the two, or answers are lost"
+                    "another program changed the transcript of session {session}: end one of the two, or answers are lost; \
+                     what this session has is in {}",
+                    self.advice().command(Call::History)
                 );
                 self.screen.styled(ATTENTION, &what)
+            }
+            Event::Rolled {
+                from: Some(from),
+                to,
+                cause: RollCause::Cleared,
+                ..
+            } => {
+                let what = format!(
+                    "Started session {}. Go back to {} with: {}",
+                    words::short(to.as_str()),
+                    words::short(from.as_str()),
+                    self.advice().command(Call::Undo)
+                );
+                self.screen.aside(&what)
             }
             Event::Closed {} if watches => self
                 .screen
