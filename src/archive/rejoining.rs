@@ -167,11 +167,7 @@ impl Rejoined {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn write_rest(
-        &self,
-        folder: &Folder<'_>,
-        to: &mut Ended<'_>,
-    ) -> Result<(), TranscriptError> {
+    pub(super) fn write_rest(&self, folder: &Folder<'_>, to: &mut Ended<'_>) -> Result<(), TranscriptError> {
         let mut text = folder.rest_text(&self.rest)?;
         let mut write = || -> io::Result<()> {
             if !to.is_ended {

@@ -99,7 +99,7 @@ impl Archive {
                         true => mark().and_then(|()| placing(&key.upstream_id, bytes)),
                         false => Ok(()),
                     };
-                    if write((&folder, dialect), &name, &path, (&relocation, rejoined), placed)? {
+                    if write(&folder, &name, &path, (&relocation, rejoined), placed)? {
                         restored.push(path);
                     }
                 }
@@ -322,9 +322,7 @@ fn write(
         let copy = rejoined.map_or((copy, bytes), |rejoined| (&rejoined.copy, rejoined.bytes));
         let mut writer = Ended::new(writer);
         pour(copy, folder.text(copy.0, copy.1)?, path, relocation, &mut writer)?;
-        rejoined.map_or(Ok(()), |rejoined| {
-            rejoined.write_rest(folder, &mut writer)
-        })
+        rejoined.map_or(Ok(()), |rejoined| rejoined.write_rest(folder, &mut writer))
     })?;
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {
         rejoined.set_aside(path)?;

@@ -140,7 +140,7 @@ impl Archive {
             let relocation = folder.relocation(relocation)?;
             for (name, path) in places(dialect, &folder, &root, None)? {
                 let rejoined = member.rejoined.as_ref().filter(|_| is_transcript(&name));
-                scratch.bytes += unpack_file((&folder, dialect), &name, &path, (&relocation, rejoined))?;
+                scratch.bytes += unpack_file(&folder, &name, &path, (&relocation, rejoined))?;
             }
             if !member.rejoined.as_ref().is_some_and(Rejoined::has_transcript) {
                 scratch.sessions.push(key.upstream_id.clone());

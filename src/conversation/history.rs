@@ -122,7 +122,7 @@ impl History {
         };
         let newer = newer_end(services, head);
         let is_beside = newer.is_some();
-        let mut history = Self::of_head(services, record, lineage, head, Reach::Kept, newer)?;
+        let mut history = Self::ending_at(services, record, lineage, head, Reach::Kept, newer)?;
         if is_beside {
             history.gaps.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -161,10 +161,10 @@ impl History {
         head: &Link,
         reach: Reach,
     ) -> Result<Self, ConversationError> {
-        Self::of_head(services, record, lineage, head, reach, None)
+        Self::ending_at(services, record, lineage, head, reach, None)
     }
 
-    fn of_head(
+    fn ending_at(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
