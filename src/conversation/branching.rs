@@ -29,7 +29,7 @@ use super::climbing::{acquire, refuse_known};
 use super::closed_sessions::ClosedSessions;
 use super::disk::{self, Transcripts};
 use super::effect::Branched;
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::folder::check_folder;
 use super::growth::Tally;
 use super::resource::Resource;
@@ -102,9 +102,7 @@ pub(super) async fn branch(
             Err(copy_error) => Err(match native_error {
                 ConversationError::Unsupported(_) => copy_error,
                 // A full disk refuses the agent's fork too, and only our own error says so.
-                _ if matches!(&copy_error, ConversationError::StoreFailed(failure) if failure.is_passing) => {
-                    copy_error
-                }
+                _ if copy_error.is_passing_failure() => copy_error,
                 error => error,
             }),
         };
@@ -209,15 +207,20 @@ async fn refuse_too_little(
     if look.fidelity() >= request.min_fidelity {
         return Ok(());
     }
+    if let Some(failure) = look.unread.as_ref().and_then(StoreFailure::of_reading) {
+        return Err(ConversationError::StoreFailed(failure));
+    }
     let missing_turns = look.missing_turns;
     Err(ConversationError::NotResumable {
         wanted: request.min_fidelity,
         attempts: vec![Attempt {
             upstream_id: Some(request.from.clone()),
             via: Via::Live,
-            error: Some(match look.is_unread {
-                true => "its transcript cannot be read, so it is unknown what a branch would lack".to_owned(),
-                false => format!(
+            error: Some(match look.unread {
+                Some(_) => {
+                    "its transcript cannot be read, so it is unknown what a branch would lack".to_owned()
+                }
+                None => format!(
                     "its transcript has lost turns (at least {missing_turns}), and a branch would lack them too"
                 ),
             }),
@@ -264,7 +267,7 @@ async fn native(
             branch => branch,
         };
         Look {
-            place: disk::last_checkpoint(transcripts, cwd, agent, id),
+            place: disk::last_checkpoint(transcripts, cwd, agent, id).ok().flatten(),
             prompts: prompts(transcripts, cwd, &branch),
             ..Look::at(file, expected)
         }
@@ -319,7 +322,7 @@ async fn ended_there(
 ) -> Result<(), ConversationError> {
     let (branch, cwd, until) = (branch.clone(), cwd.to_owned(), place.end.until.clone());
     blocking(services, entry, progress, move |services, entry| {
-        let last = places::last_of(services, entry, &cwd, &branch);
+        let last = places::last_of(services, entry, &cwd, &branch)?;
         match last.is_none_or(|last| last == until) {
             true => Ok(()),
             false => Err(ConversationError::Unsupported(format!(

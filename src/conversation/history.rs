@@ -23,7 +23,7 @@ use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::disk;
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
 use crate::archive::Unpacked;
@@ -35,7 +35,7 @@ use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, OpenTranscript, Opened};
 pub(super) use behind::behind;
 use behind::unreported;
-use opening::{may_lack, open_source};
+use opening::{Unopened, may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
 use telling::{Digest, checkpoint_id, message_ref};
 use updates::{Calls, updates};
@@ -63,7 +63,15 @@ pub(super) struct History {
     /// The folder that the last session runs in.
     cwd: String,
     sessions: Vec<Session>,
-    gaps: Vec<HistoryGap>,
+    gaps: Gaps,
+}
+
+/// What is missing from a history.
+#[derive(Debug, Default)]
+struct Gaps {
+    listed: Vec<HistoryGap>,
+    /// The first error that may pass. Until then it is unknown what the transcript holds.
+    failure: Option<StoreFailure>,
 }
 
 /// One transcript of a history.
@@ -201,20 +209,22 @@ impl History {
                             true => behind(services, head, session.kept.as_ref()),
                             false => unreported(services, head, 0),
                         };
-                        history.gaps.extend(gap?);
+                        history.gaps.listed.extend(gap?);
                     }
                     for source in sources {
                         match open_source(services, known(&source.upstream_id), &source, reach) {
                             Ok(session) => history.push(session),
-                            Err(gap) => history.gaps.push(gap),
+                            Err(unopened) => history.gaps.note(unopened),
                         }
                     }
                     history.push(session);
                     return Ok(history);
                 }
                 // A session that no turn has run on yet has no transcript with most agents.
-                Some(Err(gap)) if head.upstream_id != id || head.written || gap.kind != GapKind::Missing => {
-                    history.gaps.push(gap);
+                Some(Err(unopened))
+                    if head.upstream_id != id || head.written || unopened.gap.kind != GapKind::Missing =>
+                {
+                    history.gaps.note(unopened);
                 }
                 Some(Err(_)) | None => {}
             }
@@ -231,15 +241,27 @@ impl History {
                 Loss::Compacted => (GapKind::Compacted, None),
                 Loss::Source { upstream_id, .. } => (GapKind::Missing, Some(upstream_id)),
             };
-            self.gaps.push(HistoryGap {
+            self.gaps.listed.push(HistoryGap {
                 upstream_id: of.map_or_else(|| session.upstream_id.clone(), UpstreamId::from),
                 kind,
                 detail,
             });
         }
         self.gaps
+            .listed
             .extend(unknown::gap(&session.upstream_id, &*session.open));
         self.sessions.push(session);
+    }
+
+    /// Refuses what depends on a part of the history that cannot be read now.
+    ///
+    /// # Errors
+    /// [`ConversationError::StoreFailed`], if the same call may succeed later.
+    pub(super) fn refuse_unread(&self) -> Result<(), ConversationError> {
+        match &self.gaps.failure {
+            Some(failure) => Err(ConversationError::StoreFailed(failure.clone())),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn turns(&self) -> usize {
@@ -272,7 +294,7 @@ impl History {
         Ok(CheckpointPage {
             checkpoints: newest_first(end, limit, |step| self.checkpoint(step))?,
             kept: self.kept(),
-            gaps: self.gaps,
+            gaps: self.gaps.listed,
         })
     }
 
@@ -415,7 +437,7 @@ impl History {
             previous_cursor: (start > 0).then(|| self.cursor("a", start - 1)),
             messages,
             kept: self.kept(),
-            gaps: self.gaps,
+            gaps: self.gaps.listed,
         })
     }
 
@@ -553,6 +575,13 @@ impl History {
     }
 }
 
+impl Gaps {
+    fn note(&mut self, Unopened { gap, failure }: Unopened) {
+        self.listed.push(gap);
+        self.failure = self.failure.take().or(failure);
+    }
+}
+
 impl Session {
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
         let (name, _) = self.open.end_of_turn(turn);
@@ -575,20 +604,20 @@ impl Session {
     fn read(
         &mut self,
         read: impl FnOnce(&mut dyn OpenTranscript) -> Result<Option<TranscriptMessage>, TranscriptError>,
-        gaps: &mut Vec<HistoryGap>,
+        gaps: &mut Gaps,
     ) -> Result<Option<TranscriptMessage>, ConversationError> {
-        let detail = match read(&mut *self.open) {
+        let (detail, failure) = match read(&mut *self.open) {
             Ok(Some(read)) => return Ok(Some(read)),
-            Ok(None) => "it was changed while it was read".to_owned(),
-            Err(error) => chain_text(&error),
+            Ok(None) => ("it was changed while it was read".to_owned(), None),
+            Err(error) => (chain_text(&error), StoreFailure::of_reading(&error)),
         };
         let gap = HistoryGap {
             upstream_id: self.upstream_id.clone(),
             kind: GapKind::Unreadable,
             detail,
         };
-        if !gaps.contains(&gap) {
-            gaps.push(gap);
+        if !gaps.listed.contains(&gap) {
+            gaps.note(Unopened { gap, failure });
         }
         Ok(None)
     }

@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use bridge_protocol::CheckpointId;
 use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{LinkReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
 use super::{Climber, Outcome, Unclaimed, inspection};
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::conversation::disk;
+use crate::conversation::error::ConversationError;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
 use crate::conversation::services::{SessionRef, chain_text};
-use crate::store::StoreError;
 use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
 
 impl Outcome {
-    /// A step could not read or write its files. A shortage stops the climb: later rungs would hit it too and replace the head with
-    /// less.
-    fn of_files(error: TranscriptError, failure: impl FnOnce(String) -> StepFailure) -> Self {
-        match error.is_shortage() {
+    /// A step could not read or write its files. What may pass stops the climb: later rungs would meet it too, or replace the head
+    /// with less. A caller who accepts a new session waits for a shortage only.
+    fn of_files(error: TranscriptError, goal: &Goal, failure: impl FnOnce(String) -> StepFailure) -> Self {
+        let waits = goal.min_fidelity > Fidelity::None;
+        match error.is_shortage() || waits && error.is_passing() {
             true => Self::Stop(error.into()),
             false => Self::Failed(failure(chain_text(&error))),
         }
@@ -44,15 +45,19 @@ impl Climber {
         })
     }
 
-    pub(super) async fn inspect(&self, climb: &Climb) -> Inspection {
+    /// What the disk says of the head, its ancestors and the history.
+    ///
+    /// # Errors
+    /// As [`inspection::inspect`].
+    pub(super) async fn inspect(&self, climb: &Climb) -> Result<Inspection, ConversationError> {
         let Some((root, format)) = self.entry.listed_transcripts() else {
-            return Inspection::default();
+            return Ok(Inspection::default());
         };
         let dialect = format.dialect();
         // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
         // for that.
         if !climb.goal().readable && !climb.is_forgotten() {
-            return Inspection::default();
+            return Ok(Inspection::default());
         }
         let (root, record) = (root.to_path_buf(), self.record.clone());
         let (goal, entry) = (climb.goal().clone(), Arc::clone(&self.entry));
@@ -64,22 +69,22 @@ impl Climber {
             }
             let lineage = services.store.lineage_all(record.id)?;
             let transcripts = (dialect, services.home(&root));
-            let found = inspection::inspect(services, transcripts, &record, &lineage, &goal);
+            let found = inspection::inspect(services, transcripts, &record, &lineage, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
                 keeping::is_missing(services, &root, format, &record.cwd, id)
                     && keeping::is_kept(services, &root, id)
             });
-            Ok(Inspection { is_kept, ..found })
+            Ok::<_, ConversationError>(Inspection { is_kept, ..found })
         });
         let unread = |error: String| Inspection {
             unread: Some(error),
             ..Inspection::default()
         };
         match inspect.await {
-            Ok(Ok(inspection)) => inspection,
-            Ok(Err(error)) => unread(chain_text(&error as &StoreError)),
-            Err(error) => unread(error.to_string()),
+            Ok(Err(error)) if !error.is_passing_failure() => Ok(unread(chain_text(&error))),
+            Ok(inspected) => inspected,
+            Err(error) => Ok(unread(error.to_string())),
         }
     }
 
@@ -103,7 +108,7 @@ impl Climber {
     }
 
     /// Puts the transcript of a session where the agent looks for it.
-    pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), Outcome> {
+    pub(super) async fn bring_back(&self, goal: &Goal, id: &UpstreamId) -> Result<(), Outcome> {
         let misplaced = |why| Outcome::Failed(StepFailure::Misplaced(why));
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(misplaced("the folder for its transcript is unknown".to_owned()));
@@ -116,7 +121,7 @@ impl Climber {
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Misplaced)),
+            Ok(Err(error)) => Err(Outcome::of_files(error, goal, StepFailure::Misplaced)),
             Err(error) => Err(misplaced(error.to_string())),
         }
     }
@@ -165,7 +170,7 @@ impl Climber {
                 tracing::info!(conversation = %self.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Other)),
+            Ok(Err(error)) => Err(Outcome::of_files(error, goal, StepFailure::Other)),
             Err(error) => Err(failed(error.to_string())),
         }
     }
@@ -198,7 +203,11 @@ impl Climber {
                 _ => {
                     let (new_id, path) =
                         disk::copy_session(transcripts, (&cwd, &cwd), &id, cut.as_ref(), noting)?;
-                    let end = || disk::last_checkpoint(transcripts, &cwd, &agent, &id);
+                    let end = || {
+                        disk::last_checkpoint(transcripts, &cwd, &agent, &id)
+                            .ok()
+                            .flatten()
+                    };
                     (new_id, path, cut.or_else(end))
                 }
             };
@@ -217,7 +226,7 @@ impl Climber {
                 let why = "its repaired copy would be incomplete too".to_owned();
                 return Outcome::Failed(StepFailure::Other(why));
             }
-            Ok(Err(error)) => return Outcome::of_files(error, StepFailure::Other),
+            Ok(Err(error)) => return Outcome::of_files(error, climb.goal(), StepFailure::Other),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
         let mut link = self.older_link(climb, &new_id, source);

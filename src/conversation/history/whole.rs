@@ -19,6 +19,6 @@ impl History {
                 take(message)?;
             }
         }
-        Ok((self.turns() as u64, self.gaps))
+        Ok((self.turns() as u64, self.gaps.listed))
     }
 }
