@@ -325,25 +325,30 @@ impl Writer {
             if outcome.is_ok() && std::mem::take(&mut self.erases) {
                 self.erase_or_log();
             }
-            let failure = outcome.as_ref().err().cloned();
+            let failure = match &outcome {
+                Ok(lack) => lack.clone(),
+                Err(error) => Some(error.clone()),
+            };
             self.shared.set_figures(&self.mark, failure);
             for (sequence, answer) in answers {
-                send_answer(answer, outcome.clone().map(|()| sequence));
+                send_answer(answer, outcome.clone().map(|_| sequence));
             }
         }
     }
 
+    /// Commits some of the waiting changes. Returns why there was no room for others, which were refused.
     fn commit_some(
         &mut self,
         waiting: &mut impl Iterator<Item = (Change, Answer)>,
         answers: &mut Vec<(Sequence, Answer)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
         let mut draft = Draft::over(&keyspace);
         let mut mark = self.mark.clone();
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
+        let mut lack = None;
         while lines.len() < GROUP_LIMIT_BYTES
             && let Some((change, answer)) = waiting.next()
         {
@@ -352,8 +357,12 @@ impl Writer {
                 continue;
             }
             let next = mark.position.sequence + 1;
+            let has_reserve = change.has_reserve;
             let prepared = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
                 let line = write_line(next, &entry)?;
+                if let Some(journal) = self.journal.as_mut().filter(|_| !has_reserve) {
+                    journal.keep_reserve(lines.len() + line.len())?;
+                }
                 Ok((entry, line))
             });
             match prepared {
@@ -370,11 +379,16 @@ impl Writer {
                     send_answer(answer, Err(error.clone()));
                     return Err(error);
                 }
-                Err(error) => send_answer(answer, Err(error)),
+                Err(error) => {
+                    lack = Some(error.clone())
+                        .filter(|error| error.lacks_room().is_some())
+                        .or(lack);
+                    send_answer(answer, Err(error));
+                }
             }
         }
         if lines.is_empty() {
-            return Ok(());
+            return Ok(lack);
         }
         if let (Some(trust), None) = (&mut self.trust, &self.fallback) {
             trust.mark_open()?;
@@ -390,7 +404,8 @@ impl Writer {
         };
         let before = std::mem::replace(&mut self.mark, mark);
         drop(keyspace);
-        applied.or_else(|error| self.apply_from_journal(&error, before))
+        applied.or_else(|error| self.apply_from_journal(&error, before))?;
+        Ok(lack)
     }
 
     /// Called when the database failed after the journal was written. Switches to trees in memory, read from the

@@ -393,6 +393,9 @@ pub struct Change {
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
+    /// Whether it may use the room that the journal keeps free: what it records was reported and cannot be refused, as the end of a
+    /// turn.
+    pub has_reserve: bool,
     /// Whether earlier states of what is stored must not stay in the files. They are rewritten before the change is
     /// acknowledged; if that fails, by the next start.
     pub erases: bool,
