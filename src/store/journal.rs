@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::body::rename_durably;
+use super::body::{remove_durably, rename_durably};
 use super::error::StoreError;
 use crate::files::durable;
 use crate::paths::names;
@@ -235,7 +235,9 @@ impl NewJournal {
         let mut line = serde_json::to_vec(&header).map_err(StoreError::unwritable("journal header"))?;
         line.push(b'\n');
         let end_offset = line.len() as u64;
-        let file = File::create(&temporary).map_err(StoreError::io("create", &temporary))?;
+        // A link is removed, not followed.
+        remove_durably(&temporary)?;
+        let file = File::create_new(&temporary).map_err(StoreError::io("create", &temporary))?;
         let mut journal = Self {
             file: BufWriter::with_capacity(1 << 18, file),
             temporary,
