@@ -13,10 +13,11 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use bridge_protocol::ConversationId;
 use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Entry, LineageValue, Mark, RequestKey, UpstreamOwner};
@@ -53,25 +54,36 @@ pub const REQUEST_MEMORY_DAYS: u64 = 7;
 /// [`REQUEST_MEMORY_DAYS`] in microseconds.
 const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
-/// A lower bound of the current time, by the monotonic clock: the time of the last change of earlier runs, unless the clock is behind
-/// it, and what has passed since. A clock that is ahead does not let anything expire early.
+/// A lower bound of the current time, by a clock that nobody sets: the time of the last change of earlier runs, unless the clock is
+/// behind it, and what has passed since. A clock that is ahead does not let anything expire early.
 pub(super) struct Elapsed {
     from: Timestamp,
-    since: Instant,
+    since: Duration,
+}
+
+/// Returns the time since an arbitrary point, including the time in which the machine sleeps. `Instant` stops then.
+fn continuous_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(CLOCK);
+    // It is never negative.
+    Duration::try_from(time).unwrap_or_default()
 }
 
 impl Elapsed {
     fn since(from: Timestamp) -> Self {
         Self {
             from,
-            since: Instant::now(),
+            since: continuous_time(),
         }
     }
 
     /// Returns the time, which may be behind.
     pub(super) fn now(&self) -> Timestamp {
         self.from
-            .saturating_add(self.since.elapsed())
+            .saturating_add(continuous_time().saturating_sub(self.since))
             .unwrap_or(self.from)
     }
 
@@ -613,7 +625,10 @@ fn prepare(
             });
         }
         record.version = RECORD_VERSION;
-        record.order = stored.map_or(next, |stored| stored.order_of(&record, next));
+        record.order = stored
+            .as_ref()
+            .map_or(next, |stored| stored.order_of(&record, next));
+        record.created_order = stored.map_or(next, |stored| stored.created_order);
         let value = Value::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
         entry.conversations.push(value);
     }

@@ -97,6 +97,10 @@ pub struct ConversationRecord {
     /// it. A time would not do, since a clock may have been wrong.
     #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
     pub order: u64,
+    /// The number of the change that created it: the order of siblings. Only the store sets and reads it; 0 in records of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
+    pub created_order: u64,
     /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
@@ -459,6 +463,7 @@ impl ConversationRecord {
             updated_at: at,
             revision: 1,
             order: 0,
+            created_order: 0,
             deleted_at: None,
         }
     }
