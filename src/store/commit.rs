@@ -532,12 +532,14 @@ impl Writer {
     }
 
     fn erase_or_log(&mut self) {
-        if let Err(error) = self.erase() {
+        let failure = self.erase().err();
+        if let Some(error) = &failure {
             tracing::error!(
                 %error,
                 "what was deleted may still be in the files of the store; the next start tries again"
             );
         }
+        self.shared.set_erasure_failure(failure);
     }
 
     /// Rewrites journal and database, so that their files hold only what is stored now, and deletes the bodies that

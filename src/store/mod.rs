@@ -120,6 +120,8 @@ pub struct StoreStatus {
     pub failure: Option<StoreError>,
     /// Why the database is not used. Everything is served from memory until the next start rebuilds the database.
     pub database_failure: Option<StoreError>,
+    /// Why earlier states of what is stored may be in the files although a change erases them. The next start tries again.
+    pub erasure_failure: Option<StoreError>,
 }
 
 /// The committing thread and its queue.

@@ -2,6 +2,7 @@
 //! acknowledged is lost, nothing that was refused comes back, and no transcript counts as damaged.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::{BridgeError, ErrorKind};
@@ -339,4 +340,47 @@ async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
     app.send(id, "four").await;
     assert_eq!(saved(&mut events).await.prompt, "four");
     assert_eq!(app.remembered(id).await, ["one", "two", "three", "four"]);
+}
+
+/// The conversation is deleted, and whoever asked for its erasure is told that the files still have its words.
+#[tokio::test]
+async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it() {
+    let home = Home::keeping_nothing();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(app.begun(&home.project(), &["a secretprompt"]).await);
+    }
+    let new = home.data().join("journal.new");
+    calls.fail(Call::Sync, &new, Errno::IO, ALWAYS);
+    let delete = json!({"conversationId": ids[0], "transcripts": "delete"});
+    let answer = app.call("conversation/delete", delete).await.unwrap();
+    let told = answer["notErased"].as_str().unwrap();
+    assert!(told.contains(new.to_str().unwrap()), "{answer}");
+    let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    remove.env_clear().env("SESSIOND_HOME", home.path());
+    remove.args(["rm", "--transcripts", "--yes", &ids[1].to_string()]);
+    let output = remove.output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(
+        words.contains(new.to_str().unwrap()) && words.contains("sessionctl stop"),
+        "{words}"
+    );
+    assert!(calls.succeed() > 0);
+    let has_words = |file: &PathBuf| {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        bytes.windows(12).any(|part| part == b"secretprompt")
+    };
+    assert!(files_below(&home.data()).iter().any(has_words));
+    drop((app, daemon));
+    let (_daemon, app) = home.opened().await;
+    // The store does it before it takes a change.
+    let third = app.begun(&home.project(), &["one"]).await;
+    let left: Vec<PathBuf> = files_below(&home.data()).into_iter().filter(has_words).collect();
+    assert_eq!(left, [] as [PathBuf; 0]);
+    let delete = json!({"conversationId": third, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
 }

@@ -126,7 +126,9 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let answer = context.ask(&daemon, delete).await;
     let answer = answer.map_err(|problem| not_ended(problem, &conversation))?;
     let done = match options.transcripts {
-        true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
+        true if answer.remaining.is_empty() && answer.not_erased.is_none() => {
+            format!("Deleted {name} and its transcripts.")
+        }
         true => format!("Deleted {name}."),
         false => {
             let way_back = match &left {
@@ -144,8 +146,17 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         let line = format!("still there: {}: {}", one_line(place), one_line(&left.message));
         context.output.note(&line)?;
     }
-    match failed {
-        0 => Ok(Exit::Done),
+    match (failed, answer.not_erased) {
+        (0, None) => Ok(Exit::Done),
+        (0, Some(why)) => {
+            let message = format!(
+                "the conversation is deleted, but the daemon's files may still contain its messages and settings: {}",
+                one_line(&why)
+            );
+            Err(Problem::new(Exit::Failed, message).hint(
+                "when the disk works again, stop the daemon; its next start removes them: sessionctl stop",
+            ))
+        }
         _ => {
             let transcripts = words::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
