@@ -14,6 +14,9 @@ mod cli;
 mod crash;
 mod daemon;
 mod docs;
+#[cfg(target_os = "linux")]
+#[path = "support/failing_calls.rs"]
+mod failing_calls;
 mod faults;
 mod golden;
 #[cfg(target_os = "linux")]

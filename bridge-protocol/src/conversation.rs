@@ -221,6 +221,9 @@ objects! {
         /// The transcripts that should have been deleted and remain, with the reasons; absent when there are none. The
         /// conversation is deleted all the same, so this is the only report of them.
         remaining: Vec<RemainingTranscript> = default,
+        /// Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next start of
+        /// the daemon tries again to remove it.
+        not_erased: Option<String> = default,
     }
 
     /// A transcript that should have been deleted with its conversation, and remains.

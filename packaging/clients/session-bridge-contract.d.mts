@@ -358,6 +358,11 @@ export interface DaemonStatus {
 /** The answer of `conversation/delete`. */
 export interface DeleteAnswer {
   /**
+   * Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next
+   * start of the daemon tries again to remove it.
+   */
+  notErased?: string;
+  /**
    * The transcripts that should have been deleted and remain, with the reasons; absent when there are none. The
    * conversation is deleted all the same, so this is the only report of them.
    */

@@ -431,6 +431,10 @@ class DaemonStatus(TypedDict):
 class DeleteAnswer(TypedDict, total=False):
     """The answer of `conversation/delete`."""
 
+    # Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next
+    # start of the daemon tries again to remove it.
+    notErased: str
+
     # The transcripts that should have been deleted and remain, with the reasons; absent when there are none. The
     # conversation is deleted all the same, so this is the only report of them.
     remaining: List[RemainingTranscript]

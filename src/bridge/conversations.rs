@@ -1,8 +1,8 @@
 //! `conversation/…`.
 
 use bridge_protocol::conversation::{
-    CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, EditAnswer,
-    LineagePage, Settings,
+    CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, DeleteAnswer,
+    EditAnswer, LineagePage, Settings, TranscriptsOnDelete,
 };
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
@@ -21,6 +21,7 @@ use super::{Act, Bridge, Outcome, handlers};
 use crate::conversation::answer::CallKey;
 use crate::conversation::effect::{self, Call, NewTurn};
 use crate::conversation::registry::Filter;
+use crate::conversation::services::chain_text;
 
 impl Act<NewConversation> for Bridge {
     fn complete(&self, params: &mut NewConversation) {
@@ -184,7 +185,14 @@ handlers! {
         let call = Call::Delete {
             transcripts: params.transcripts,
         };
-        self.call(&params.conversation_id, call, request).await
+        let answer = self.call(&params.conversation_id, call, request).await?;
+        let status = self.registry.services().store.status();
+        let erases = params.transcripts == TranscriptsOnDelete::Delete;
+        let failure = status.erasure_failure.filter(|_| erases);
+        Ok(DeleteAnswer {
+            not_erased: failure.map(|error| chain_text(&error)),
+            ..answer
+        })
     }
 
     Adopt(self, params, request) {

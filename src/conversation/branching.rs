@@ -28,7 +28,7 @@ use super::climbing::{acquire, refuse_known};
 use super::closed_sessions::ClosedSessions;
 use super::disk::{self, Transcripts};
 use super::effect::Branched;
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::folder::check_folder;
 use super::growth::Tally;
 use super::keeping;
@@ -97,9 +97,7 @@ impl Branching {
                 Err(copy_error) => Err(match native_error {
                     ConversationError::Unsupported(_) => copy_error,
                     // A full disk refuses the agent's fork too, and only our own error says so.
-                    _ if matches!(&copy_error, ConversationError::StoreFailed(failure) if failure.is_passing) => {
-                        copy_error
-                    }
+                    _ if copy_error.is_passing_failure() => copy_error,
                     error => error,
                 }),
             };
@@ -181,17 +179,20 @@ impl Branching {
         if look.fidelity() >= self.min_fidelity {
             return Ok(());
         }
+        if let Some(failure) = look.unread.as_ref().and_then(StoreFailure::of_reading) {
+            return Err(ConversationError::StoreFailed(failure));
+        }
         let missing_turns = look.missing_turns;
         Err(ConversationError::NotResumable {
             wanted: self.min_fidelity,
             attempts: vec![Attempt {
                 upstream_id: Some(self.from.clone()),
                 via: Via::Live,
-                error: Some(match look.is_unread {
-                    true => {
+                error: Some(match look.unread {
+                    Some(_) => {
                         "its transcript cannot be read, so it is unknown what a branch would lack".to_owned()
                     }
-                    false => format!(
+                    None => format!(
                         "its transcript has lost turns (at least {missing_turns}), and a branch would lack them too"
                     ),
                 }),
@@ -234,7 +235,7 @@ impl Branching {
                     branch => branch,
                 };
                 Look {
-                    place: disk::last_checkpoint(transcripts, cwd, agent, id),
+                    place: disk::last_checkpoint(transcripts, cwd, agent, id).ok().flatten(),
                     prompts: prompts(transcripts, cwd, &branch),
                     ..Look::at(file, expected)
                 }
@@ -276,7 +277,7 @@ impl Branching {
     async fn ended_there(&self, branch: &UpstreamId, place: &Place) -> Result<(), ConversationError> {
         let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.end.until.clone());
         self.blocking(move |services, entry| {
-            let last = places::last_of(services, entry, &cwd, &branch);
+            let last = places::last_of(services, entry, &cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
                 true => Ok(()),
                 false => Err(ConversationError::Unsupported(format!(

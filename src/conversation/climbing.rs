@@ -318,7 +318,10 @@ impl Climber {
                 _ => None,
             };
             let outcome = match &step {
-                Step::Inspect => Outcome::Inspected(self.inspect(&climb).await),
+                Step::Inspect => match self.inspect(&climb).await {
+                    Ok(inspection) => Outcome::Inspected(inspection),
+                    Err(error) => Outcome::Stop(error),
+                },
                 Step::GiveUp => {
                     let attempts = climb.attempts();
                     tracing::warn!(conversation = %self.request.record.id, ?attempts, "no session could be brought back");
@@ -353,7 +356,7 @@ impl Climber {
                         && let Ok(Ok(Some(file))) = look.await
                         && climb.falls_short(&file)
                     {
-                        let inspection = self.inspect(&climb).await;
+                        let inspection = self.inspect(&climb).await?;
                         if !climb.opened_short(&step, inspection) {
                             tracing::warn!(conversation = %self.request.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
                             held.close().await;
@@ -363,7 +366,8 @@ impl Climber {
                     }
                     let loaded = match &step {
                         Step::Open { .. } | Step::Copy { .. } => {
-                            self.loaded(loading, &answer.upstream_id, is_restored).await
+                            let id = &answer.upstream_id;
+                            self.loaded(climb.goal(), loading, id, is_restored).await?
                         }
                         _ => Ok(None),
                     };
@@ -454,7 +458,7 @@ impl Climber {
                 )
                 .await;
                 let put_back = match via {
-                    Via::Located => self.bring_back(upstream_id).await,
+                    Via::Located => self.bring_back(climb.goal(), upstream_id).await,
                     Via::Archive => self.restore(climb.goal(), upstream_id).await,
                     _ => self.is_single(upstream_id).await,
                 };

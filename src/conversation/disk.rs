@@ -64,18 +64,21 @@ pub(super) fn seen(found: Result<Option<OnDisk>, TranscriptError>) -> Option<OnD
 }
 
 /// The place after the last turn of a session, finished or not.
-#[must_use]
+///
+/// # Errors
+/// As [`Dialect::open`].
 pub(super) fn last_checkpoint(
     (dialect, home): Transcripts<'_>,
     cwd: &str,
     agent: &AgentName,
     id: &UpstreamId,
-) -> Option<CheckpointId> {
-    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None).ok()?;
-    let last = opened.turns().checked_sub(1)?;
-    let (name, owner) = opened.end_of_turn(last);
-    let owner = owner.map_or_else(|| id.clone(), UpstreamId::from);
-    Some(checkpoint(agent, &owner, &name))
+) -> Result<Option<CheckpointId>, TranscriptError> {
+    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None)?;
+    Ok(opened.turns().checked_sub(1).map(|last| {
+        let (name, owner) = opened.end_of_turn(last);
+        let owner = owner.map_or_else(|| id.clone(), UpstreamId::from);
+        checkpoint(agent, &owner, &name)
+    }))
 }
 
 /// The name of a place in a transcript.
@@ -171,7 +174,7 @@ mod tests {
             assert_eq!((found.turns, found.last_is_cut, found.breaks), (2, true, 0));
         };
         let place = || {
-            let place = last_checkpoint(transcripts, CWD, &agent, &id).unwrap();
+            let place = last_checkpoint(transcripts, CWD, &agent, &id).unwrap().unwrap();
             assert_eq!(record_uuid(&place).as_deref(), Some("u2"));
         };
         let cut = || {

@@ -296,12 +296,34 @@ impl From<TranscriptError> for ConversationError {
         match error {
             TranscriptError::AlreadyExists { path } => Self::NotReplaced { path },
             _ if error.is_absence() => Self::NotFound { what },
-            _ if error.is_passing() => Self::StoreFailed(StoreFailure {
-                text: format!("{what}; try again when that has passed"),
-                is_passing: true,
-            }),
-            _ => Self::TranscriptDamaged(what),
+            _ => Self::of_damage(error, |what| what),
         }
+    }
+}
+
+impl ConversationError {
+    /// Whether something could not be read or written that may succeed later.
+    #[must_use]
+    pub(super) fn is_passing_failure(&self) -> bool {
+        matches!(self, Self::StoreFailed(failure) if failure.is_passing)
+    }
+
+    /// Damage of a transcript in these words, unless the error says nothing of the transcript.
+    pub(super) fn of_damage(error: TranscriptError, words: impl FnOnce(String) -> String) -> Self {
+        match StoreFailure::of_reading(&error) {
+            Some(failure) => Self::StoreFailed(failure),
+            None => Self::TranscriptDamaged(words(chain_text(&error))),
+        }
+    }
+}
+
+impl StoreFailure {
+    /// Why a transcript could not be read, if the same call may succeed later.
+    pub(super) fn of_reading(error: &TranscriptError) -> Option<Self> {
+        error.is_passing().then(|| Self {
+            text: format!("{}; try again when that has passed", chain_text(error)),
+            is_passing: true,
+        })
     }
 }
 

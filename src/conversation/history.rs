@@ -21,7 +21,7 @@ use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::disk;
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
 use crate::archive::Unpacked;
@@ -33,7 +33,7 @@ use crate::transcript::message::TranscriptMessage;
 use crate::transcript::opened::{Loss, OpenTranscript, Opened};
 pub(super) use behind::behind;
 use behind::unreported;
-use opening::{may_lack, open_source};
+use opening::{Unopened, may_lack, open_source};
 pub(super) use places::{Kept, KeptEnd, Spot};
 use telling::{Digest, message_ref};
 use updates::{Calls, updates};
@@ -61,7 +61,15 @@ pub(super) struct History {
     /// The folder that the last session runs in.
     cwd: String,
     sessions: Vec<Session>,
-    gaps: Vec<HistoryGap>,
+    gaps: Gaps,
+}
+
+/// What is missing from a history.
+#[derive(Debug, Default)]
+struct Gaps {
+    listed: Vec<HistoryGap>,
+    /// The first error that may pass. Until then it is unknown what the transcript holds.
+    failure: Option<StoreFailure>,
 }
 
 /// One transcript of a history.
@@ -124,7 +132,7 @@ impl History {
         let is_beside = newer.is_some();
         let mut history = Self::ending_at(services, record, lineage, head, Reach::Kept, newer)?;
         if is_beside {
-            history.gaps.push(HistoryGap {
+            history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
                 kind: GapKind::Behind,
                 detail: "another program added turns on another branch, which the open session does not have"
@@ -208,20 +216,22 @@ impl History {
                             true => behind(services, head, session.kept.as_ref()),
                             false => unreported(services, head, 0),
                         };
-                        history.gaps.extend(gap?);
+                        history.gaps.listed.extend(gap?);
                     }
                     for source in sources {
                         match open_source(services, known(&source.upstream_id), &source, reach) {
                             Ok(session) => history.push(session),
-                            Err(gap) => history.gaps.push(gap),
+                            Err(unopened) => history.gaps.note(unopened),
                         }
                     }
                     history.push(session);
                     return Ok(history);
                 }
                 // A session that no turn has run on yet has no transcript with most agents.
-                Some(Err(gap)) if head.upstream_id != id || head.written || gap.kind != GapKind::Missing => {
-                    history.gaps.push(gap);
+                Some(Err(unopened))
+                    if head.upstream_id != id || head.written || unopened.gap.kind != GapKind::Missing =>
+                {
+                    history.gaps.note(unopened);
                 }
                 Some(Err(_)) | None => {}
             }
@@ -238,7 +248,7 @@ impl History {
                 Loss::Compacted => (GapKind::Compacted, None),
                 Loss::Source { upstream_id, .. } => (GapKind::Missing, Some(upstream_id)),
             };
-            self.gaps.push(HistoryGap {
+            self.gaps.listed.push(HistoryGap {
                 upstream_id: of.map_or_else(|| session.upstream_id.clone(), UpstreamId::from),
                 kind,
                 detail,
@@ -252,12 +262,23 @@ impl History {
                 "{records} of its records are of kinds that this version does not know"
             )),
         };
-        self.gaps.extend(detail.map(|detail| HistoryGap {
+        self.gaps.listed.extend(detail.map(|detail| HistoryGap {
             upstream_id: session.upstream_id.clone(),
             kind: GapKind::UnknownRecord,
             detail,
         }));
         self.sessions.push(session);
+    }
+
+    /// Refuses what depends on a part of the history that cannot be read now.
+    ///
+    /// # Errors
+    /// [`ConversationError::StoreFailed`], if the same call may succeed later.
+    pub(super) fn refuse_unread(&self) -> Result<(), ConversationError> {
+        match &self.gaps.failure {
+            Some(failure) => Err(ConversationError::StoreFailed(failure.clone())),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn turns(&self) -> usize {
@@ -290,7 +311,7 @@ impl History {
         Ok(CheckpointPage {
             checkpoints: newest_first(end, limit, |step| self.checkpoint(step))?,
             kept: self.kept(),
-            gaps: self.gaps,
+            gaps: self.gaps.listed,
         })
     }
 
@@ -434,7 +455,7 @@ impl History {
             previous_cursor: (start > 0).then(|| self.cursor("a", start - 1)),
             messages,
             kept: self.kept(),
-            gaps: self.gaps,
+            gaps: self.gaps.listed,
         })
     }
 
@@ -451,7 +472,7 @@ impl History {
                 take(message)?;
             }
         }
-        Ok((self.turns() as u64, self.gaps))
+        Ok((self.turns() as u64, self.gaps.listed))
     }
 
     /// The updates of messages that begin with the message of that number.
@@ -592,6 +613,13 @@ impl History {
     }
 }
 
+impl Gaps {
+    fn note(&mut self, Unopened { gap, failure }: Unopened) {
+        self.listed.push(gap);
+        self.failure = self.failure.take().or(failure);
+    }
+}
+
 impl Session {
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
         let (name, _) = self.open.end_of_turn(turn);
@@ -614,20 +642,20 @@ impl Session {
     fn read(
         &mut self,
         read: impl FnOnce(&mut dyn OpenTranscript) -> Result<Option<TranscriptMessage>, TranscriptError>,
-        gaps: &mut Vec<HistoryGap>,
+        gaps: &mut Gaps,
     ) -> Result<Option<TranscriptMessage>, ConversationError> {
-        let detail = match read(&mut *self.open) {
+        let (detail, failure) = match read(&mut *self.open) {
             Ok(Some(read)) => return Ok(Some(read)),
-            Ok(None) => "it was changed while it was read".to_owned(),
-            Err(error) => chain_text(&error),
+            Ok(None) => ("it was changed while it was read".to_owned(), None),
+            Err(error) => (chain_text(&error), StoreFailure::of_reading(&error)),
         };
         let gap = HistoryGap {
             upstream_id: self.upstream_id.clone(),
             kind: GapKind::Unreadable,
             detail,
         };
-        if !gaps.contains(&gap) {
-            gaps.push(gap);
+        if !gaps.listed.contains(&gap) {
+            gaps.note(Unopened { gap, failure });
         }
         Ok(None)
     }

@@ -373,10 +373,10 @@ pub(super) fn bring_back(
         ConversationError::TranscriptDamaged(format!("the transcript of session {id} is missing, and {what}"))
     };
     let unread = |error| {
-        gone(format!(
-            "its backup could not be restored: {}",
-            chain_text(&error)
-        ))
+        let words = |why| {
+            format!("the transcript of session {id} is missing, and its backup could not be restored: {why}")
+        };
+        ConversationError::of_damage(error, words)
     };
     let is_head = record.chain.head().is_some_and(|head| head.upstream_id == *id);
     if let Some(lost) = lost_turns(services, entry, id).map_err(unread)? {

@@ -15,9 +15,13 @@ use tokio::time::timeout;
 use super::error::{ConversationError, StoreFailure};
 use super::work::Progress;
 
-/// How many callers have one folder read at once at each pace: each takes a core while it runs, and memory for
-/// what it notes of a transcript.
+/// How many callers have one folder read at once at each pace, or the transcripts of one project: each takes a core while it runs,
+/// and memory for what it notes of a transcript.
 const READINGS_AT_ONCE: usize = 2;
+
+/// How many callers have the transcripts of all projects of an agent read at once at each pace: a project that does not respond leaves
+/// turns to the others.
+const OF_PROJECTS_AT_ONCE: usize = 2 * READINGS_AT_ONCE;
 
 /// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
 /// system.
@@ -50,15 +54,23 @@ impl Pace {
 /// The folders that are read now: those of transcripts, and those that conversations run in.
 #[derive(Default)]
 pub struct Readings {
-    places: Mutex<HashMap<(Option<PathBuf>, Pace), Arc<Place>>>,
+    places: Mutex<HashMap<Key, Arc<Place>>>,
 }
 
-/// A folder, or all that hold transcripts.
+/// A folder (with `None`, all that hold transcripts), the project of which transcripts are read there, and the pace.
+type Key = (Option<PathBuf>, Option<String>, Pace);
+
+/// A folder, all that hold transcripts, or the transcripts of a project in a folder.
 pub struct Place {
     folder: Option<PathBuf>,
     pace: Pace,
+    at_once: usize,
     turns: Arc<Semaphore>,
     running: Mutex<Vec<Running>>,
+    /// How many of its readings may be stalled while others take their turns.
+    stalled_limit: usize,
+    /// Of a project: the transcripts of all projects in the folder, where a reading needs a turn too.
+    of_all: Option<Arc<Place>>,
 }
 
 struct Running {
@@ -71,44 +83,79 @@ struct Running {
 pub struct Turn {
     place: Arc<Place>,
     progress: Arc<Progress>,
+    _of_all: Option<Box<Turn>>,
 }
 
 impl Readings {
     /// A folder; with `None`, those who look into all that hold transcripts.
     pub fn place(&self, folder: Option<PathBuf>, pace: Pace) -> Arc<Place> {
+        let place = Place::new(folder.clone(), pace, READINGS_AT_ONCE);
+        self.place_at((folder, None, pace), place)
+    }
+
+    /// The transcripts of a project in a folder. Those that are stalled keep their turns, so that one project cannot use up what
+    /// the folder allows.
+    pub fn project(&self, folder: PathBuf, cwd: String, pace: Pace) -> Arc<Place> {
+        let folder = Some(folder);
+        // No project has this path.
+        let all = (folder.clone(), Some(String::new()), pace);
+        let all = self.place_at(all, Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE));
+        let place = Place {
+            stalled_limit: 0,
+            of_all: Some(all),
+            ..Place::new(folder.clone(), pace, READINGS_AT_ONCE)
+        };
+        self.place_at((folder, Some(cwd), pace), place)
+    }
+
+    fn place_at(&self, key: Key, new: Place) -> Arc<Place> {
         let mut places = lock(&self.places);
         places.retain(|_, place| Arc::strong_count(place) > 1);
-        let place = places.entry((folder.clone(), pace)).or_insert_with(|| {
-            Arc::new(Place {
-                folder,
-                pace,
-                turns: Arc::new(Semaphore::new(READINGS_AT_ONCE)),
-                running: Mutex::default(),
-            })
-        });
-        Arc::clone(place)
+        Arc::clone(places.entry(key).or_insert_with(|| Arc::new(new)))
     }
 }
 
 impl Place {
+    fn new(folder: Option<PathBuf>, pace: Pace, at_once: usize) -> Self {
+        Self {
+            folder,
+            pace,
+            at_once,
+            turns: Arc::new(Semaphore::new(at_once)),
+            running: Mutex::default(),
+            stalled_limit: STALLED_LIMIT,
+            of_all: None,
+        }
+    }
+
     /// Waits for a turn. It is taken from a reading that is stalled.
     ///
     /// # Errors
     /// When too many readings are stalled.
     pub async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
+        let permit = self.permit().await?;
+        let of_all = match &self.of_all {
+            Some(folder) => Some(Box::new(Box::pin(folder.turn(Arc::clone(&progress))).await?)),
+            None => None,
+        };
+        lock(&self.running).push(Running {
+            progress: Arc::clone(&progress),
+            permit: Some(permit),
+        });
+        Ok(Turn {
+            place: Arc::clone(self),
+            progress,
+            _of_all: of_all,
+        })
+    }
+
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, ConversationError> {
         // One wait, so that nobody who comes later is before this one.
         let mut acquired = pin!(Arc::clone(&self.turns).acquire_owned());
         let mut seen = self.done();
         loop {
             match timeout(self.pace.limit(), &mut acquired).await {
-                Ok(Ok(permit)) => {
-                    lock(&self.running).push(Running {
-                        progress: Arc::clone(&progress),
-                        permit: Some(permit),
-                    });
-                    let place = Arc::clone(self);
-                    return Ok(Turn { place, progress });
-                }
+                Ok(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
                 Ok(Err(_)) => return Err(ConversationError::Lost),
                 Err(_) => self.release_stalled(&seen)?,
@@ -154,8 +201,10 @@ impl Place {
     /// Releases the turns of the readings that have read nothing since.
     fn release_stalled(&self, seen: &[(Arc<Progress>, u64)]) -> Result<(), ConversationError> {
         let mut running = lock(&self.running);
-        let mut room = STALLED_LIMIT - running.iter().filter(|one| one.permit.is_none()).count();
-        let (mut released, mut goes_on) = (false, false);
+        let mut room = self.stalled_limit - running.iter().filter(|one| one.permit.is_none()).count();
+        let live = running.iter().filter(|one| one.permit.is_some()).count();
+        // A reading that waits for its turn among all projects has not begun.
+        let (mut released, mut goes_on) = (false, live < self.at_once);
         for one in running.iter_mut().filter(|one| one.permit.is_some()) {
             let now = one.progress.done_bytes();
             let is_same =
@@ -231,6 +280,25 @@ mod tests {
             let place = readings.place(Some("/transcripts".into()), pace);
             let turn = place.turn(Arc::default()).now_or_never();
             assert_eq!(turn.is_some(), is_had, "{pace:?}");
+            turns.extend(turn.map(Result::unwrap));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_project_leaves_turns_to_the_others() {
+        let readings = Readings::default();
+        let mut turns = Vec::new();
+        for (cwd, is_had) in [
+            ("/a", true),
+            ("/a", true),
+            ("/a", false),
+            ("/b", true),
+            ("/c", true),
+            ("/d", false),
+        ] {
+            let place = readings.project("/transcripts".into(), cwd.to_owned(), Pace::Quick);
+            let turn = place.turn(Arc::default()).now_or_never();
+            assert_eq!(turn.is_some(), is_had, "{cwd}");
             turns.extend(turn.map(Result::unwrap));
         }
     }

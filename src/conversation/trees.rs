@@ -45,6 +45,9 @@ pub(crate) struct Begun {
     pub(super) undoes: Option<Uuid>,
     /// The idempotency key of the call.
     pub(super) asked: Option<CallKey>,
+    /// Its number among the moves that were known when it began, from 1; 0 if an earlier version wrote it.
+    #[serde(default)]
+    pub(super) number: u64,
 }
 
 /// A conversation that goes along.
@@ -144,9 +147,14 @@ impl Tree {
 }
 
 impl TreeMove {
-    /// Writes down a move that is about to begin.
+    /// Writes down a move that is about to begin. No other one may begin meanwhile.
     pub(super) fn begin(data: &Path, begun: Begun) -> io::Result<Self> {
         let id = Uuid::new_v4();
+        let last = Self::all(data)?.iter().map(|known| known.begun.number).max();
+        let begun = Begun {
+            number: last.unwrap_or_default() + 1,
+            ..begun
+        };
         let note = Note::Begun(Box::new(begun.clone()));
         let intent = Intent::begin(&KIND, data, &id.to_string(), note, Vec::new())?;
         Ok(Self {
@@ -235,6 +243,12 @@ impl TreeMove {
         });
     }
 
+    /// Orders moves by their beginnings. A time would not do, since a clock may have been wrong; earlier versions recorded nothing
+    /// else.
+    pub(super) fn rank(&self) -> (u64, Option<std::time::SystemTime>) {
+        (self.begun.number, self.noted_at())
+    }
+
     /// Since when it is in its state; none if that is unknown.
     pub(super) fn noted_at(&self) -> Option<std::time::SystemTime> {
         fs::metadata(self.intent.path())
@@ -263,7 +277,7 @@ pub(super) fn took_along(data: &Path, record: &ConversationRecord, from: &str) -
         })
     });
     // Of several the last.
-    Ok(took.max_by_key(TreeMove::noted_at).map(|known| known.id))
+    Ok(took.max_by_key(TreeMove::rank).map(|known| known.id))
 }
 
 #[cfg(test)]

@@ -110,6 +110,8 @@ pub(super) struct ConversationHeader {
     #[serde(default)]
     order: u64,
     #[serde(default)]
+    pub(super) created_order: u64,
+    #[serde(default)]
     pub(super) deleted_at: Option<Timestamp>,
     #[serde(default)]
     turn: Option<IgnoredAny>,

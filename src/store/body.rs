@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,7 +53,7 @@ impl Bodies {
         let path = self.path(&body);
         let was_synced = self.is_synced.load(Ordering::Relaxed);
         // Write a damaged body again, and one that may not be synced: a sync that succeeds after a failed one proves nothing.
-        if was_synced && read_file(&path).is_ok_and(|found| found == content) {
+        if was_synced && read(&path).is_ok_and(|found| found == content) {
             return Ok(body);
         }
         if !was_synced || !self.folder.is_dir() {
@@ -68,7 +68,7 @@ impl Bodies {
     /// Reads a body and checks it against its hash. `member` is the part of the record that it holds.
     pub(super) fn get(&self, body: &BodyRef, member: &str) -> Result<String, LostPart> {
         let path = self.path(body);
-        let loss = match read_file(&path) {
+        let loss = match read(&path) {
             Ok(content) if sha256(&content) == body.sha256 => match String::from_utf8(content) {
                 Ok(content) => return Ok(content),
                 Err(_) => Loss::Damaged,
@@ -120,6 +120,14 @@ impl Bodies {
     }
 }
 
+/// Reads a file that the store wrote. It wrote no link, and what a link names may change.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    match path.symlink_metadata()?.is_symlink() {
+        true => Err(ErrorKind::InvalidInput.into()),
+        false => read_file(path),
+    }
+}
+
 /// Whether this is the file name of a body, or of one being written.
 fn is_body(name: &str) -> bool {
     let digits = name.strip_suffix(".new").unwrap_or(name);
@@ -128,7 +136,7 @@ fn is_body(name: &str) -> bool {
 
 /// Whether a finished body does not have the content that its name says.
 fn is_damaged(path: &Path, name: &str) -> bool {
-    name.len() == 64 && read_file(path).is_ok_and(|content| sha256(&content) != name)
+    name.len() == 64 && read(path).is_ok_and(|content| sha256(&content) != name)
 }
 
 /// Writes a whole file durably.

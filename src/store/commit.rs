@@ -13,10 +13,11 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use bridge_protocol::ConversationId;
 use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Entry, LineageValue, Mark, RequestKey, UpstreamOwner};
@@ -53,25 +54,36 @@ pub const REQUEST_MEMORY_DAYS: u64 = 7;
 /// [`REQUEST_MEMORY_DAYS`] in microseconds.
 const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
-/// A lower bound of the current time, by the monotonic clock: the time of the last change of earlier runs, unless the clock is behind
-/// it, and what has passed since. A clock that is ahead does not let anything expire early.
+/// A lower bound of the current time, by a clock that nobody sets: the time of the last change of earlier runs, unless the clock is
+/// behind it, and what has passed since. A clock that is ahead does not let anything expire early.
 pub(super) struct Elapsed {
     from: Timestamp,
-    since: Instant,
+    since: Duration,
+}
+
+/// Returns the time since an arbitrary point, including the time in which the machine sleeps. `Instant` stops then.
+fn continuous_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(CLOCK);
+    // It is never negative.
+    Duration::try_from(time).unwrap_or_default()
 }
 
 impl Elapsed {
     fn since(from: Timestamp) -> Self {
         Self {
             from,
-            since: Instant::now(),
+            since: continuous_time(),
         }
     }
 
     /// Returns the time, which may be behind.
     pub(super) fn now(&self) -> Timestamp {
         self.from
-            .saturating_add(self.since.elapsed())
+            .saturating_add(continuous_time().saturating_sub(self.since))
             .unwrap_or(self.from)
     }
 
@@ -325,25 +337,30 @@ impl Writer {
             if outcome.is_ok() && std::mem::take(&mut self.erases) {
                 self.erase_or_log();
             }
-            let failure = outcome.as_ref().err().cloned();
+            let failure = match &outcome {
+                Ok(lack) => lack.clone(),
+                Err(error) => Some(error.clone()),
+            };
             self.shared.set_figures(&self.mark, failure);
             for (sequence, answer) in answers {
-                send_answer(answer, outcome.clone().map(|()| sequence));
+                send_answer(answer, outcome.clone().map(|_| sequence));
             }
         }
     }
 
+    /// Commits some of the waiting changes. Returns why there was no room for others, which were refused.
     fn commit_some(
         &mut self,
         waiting: &mut impl Iterator<Item = (Change, Answer)>,
         answers: &mut Vec<(Sequence, Answer)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
         let mut draft = Draft::over(&keyspace);
         let mut mark = self.mark.clone();
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
+        let mut lack = None;
         while lines.len() < GROUP_LIMIT_BYTES
             && let Some((change, answer)) = waiting.next()
         {
@@ -352,8 +369,12 @@ impl Writer {
                 continue;
             }
             let next = mark.position.sequence + 1;
+            let has_reserve = change.has_reserve;
             let prepared = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
                 let line = write_line(next, &entry)?;
+                if let Some(journal) = self.journal.as_mut().filter(|_| !has_reserve) {
+                    journal.keep_reserve(lines.len() + line.len())?;
+                }
                 Ok((entry, line))
             });
             match prepared {
@@ -370,11 +391,16 @@ impl Writer {
                     send_answer(answer, Err(error.clone()));
                     return Err(error);
                 }
-                Err(error) => send_answer(answer, Err(error)),
+                Err(error) => {
+                    lack = Some(error.clone())
+                        .filter(|error| error.lacks_room().is_some())
+                        .or(lack);
+                    send_answer(answer, Err(error));
+                }
             }
         }
         if lines.is_empty() {
-            return Ok(());
+            return Ok(lack);
         }
         if let (Some(trust), None) = (&mut self.trust, &self.fallback) {
             trust.mark_open()?;
@@ -390,7 +416,8 @@ impl Writer {
         };
         let before = std::mem::replace(&mut self.mark, mark);
         drop(keyspace);
-        applied.or_else(|error| self.apply_from_journal(&error, before))
+        applied.or_else(|error| self.apply_from_journal(&error, before))?;
+        Ok(lack)
     }
 
     /// Called when the database failed after the journal was written. Switches to trees in memory, read from the
@@ -505,12 +532,14 @@ impl Writer {
     }
 
     fn erase_or_log(&mut self) {
-        if let Err(error) = self.erase() {
+        let failure = self.erase().err();
+        if let Some(error) = &failure {
             tracing::error!(
                 %error,
                 "what was deleted may still be in the files of the store; the next start tries again"
             );
         }
+        self.shared.set_erasure_failure(failure);
     }
 
     /// Rewrites journal and database, so that their files hold only what is stored now, and deletes the bodies that
@@ -598,7 +627,10 @@ fn prepare(
             });
         }
         record.version = RECORD_VERSION;
-        record.order = stored.map_or(next, |stored| stored.order_of(&record, next));
+        record.order = stored
+            .as_ref()
+            .map_or(next, |stored| stored.order_of(&record, next));
+        record.created_order = stored.map_or(next, |stored| stored.created_order);
         let value = Value::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
         entry.conversations.push(value);
     }

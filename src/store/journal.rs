@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::body::rename_durably;
+use super::body::{remove_durably, rename_durably};
 use super::error::StoreError;
 use crate::files::durable;
 use crate::paths::names;
@@ -35,10 +35,18 @@ const FORMAT: u32 = 1;
 /// into memory whole.
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
+/// How much room after the last line is kept free for changes that cannot be refused. The end of a turn takes a few kilobytes.
+const RESERVE_BYTES: u64 = 256 << 10;
+
+/// How much more is allocated at once, if there is room.
+const AHEAD_BYTES: u64 = 16 << 10;
+
 /// The file operations that the journal needs. Tests substitute a failing file.
 pub(super) trait Medium: Send {
     /// Writes all bytes at the offset.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Allocates the bytes from here to there, without changing the length.
+    fn allocate(&mut self, from: u64, to: u64) -> io::Result<()>;
     /// Makes data and length durable.
     fn sync(&mut self) -> io::Result<()>;
     /// Truncates the file to this length.
@@ -50,6 +58,22 @@ pub(super) trait Medium: Send {
 impl Medium for File {
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn allocate(&mut self, from: u64, to: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        Ok(fallocate(
+            &*self,
+            FallocateFlags::KEEP_SIZE,
+            from,
+            to.saturating_sub(from),
+        )?)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn allocate(&mut self, _: u64, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -139,6 +163,8 @@ pub(super) struct Journal {
     medium: Box<dyn Medium>,
     path: PathBuf,
     position: Position,
+    /// Up to where room was allocated; 0 if that is unknown.
+    allocated: u64,
     /// Whether a failed append may have left bytes after the end.
     may_have_rest: bool,
 }
@@ -209,7 +235,9 @@ impl NewJournal {
         let mut line = serde_json::to_vec(&header).map_err(StoreError::unwritable("journal header"))?;
         line.push(b'\n');
         let end_offset = line.len() as u64;
-        let file = File::create(&temporary).map_err(StoreError::io("create", &temporary))?;
+        // A link is removed, not followed.
+        remove_durably(&temporary)?;
+        let file = File::create_new(&temporary).map_err(StoreError::io("create", &temporary))?;
         let mut journal = Self {
             file: BufWriter::with_capacity(1 << 18, file),
             temporary,
@@ -467,8 +495,33 @@ impl Journal {
             medium,
             path: path.to_owned(),
             position,
+            allocated: 0,
             may_have_rest: false,
         }
+    }
+
+    /// Keeps room for the changes that cannot be refused after a change that can, with which this many bytes will be appended.
+    ///
+    /// # Errors
+    /// If there is no room for both.
+    pub(super) fn keep_reserve(&mut self, bytes: usize) -> Result<(), StoreError> {
+        let from = self.position.end_offset;
+        let to = from + bytes as u64 + RESERVE_BYTES;
+        if to <= self.allocated {
+            return Ok(());
+        }
+        let ahead = to + AHEAD_BYTES;
+        let allocated = match self.medium.allocate(from, ahead) {
+            Ok(()) => Ok(ahead),
+            Err(_) => self.medium.allocate(from, to).map(|()| to),
+        };
+        match allocated {
+            Ok(to) => self.allocated = to,
+            Err(error) if is_lack_of_room(&error) => return Err(StoreError::io("write", &self.path)(error)),
+            // The file system cannot do that.
+            Err(_) => self.allocated = u64::MAX,
+        }
+        Ok(())
     }
 
     /// The position after the last synced line.
@@ -542,9 +595,18 @@ impl Journal {
             .cut(self.position.end_offset)
             .and_then(|()| self.medium.sync())
             .map_err(StoreError::io("cut", &self.path))?;
+        // What was allocated after the end may have been freed.
+        self.allocated = 0;
         self.may_have_rest = false;
         Ok(())
     }
+}
+
+fn is_lack_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn decode_line(bytes: &[u8]) -> Option<Line<'_>> {

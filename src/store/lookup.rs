@@ -39,6 +39,17 @@ const DIVISIBLE: &[&str] = &["settings", "waiting"];
 /// of their own.
 const OWNERS_LIMIT: usize = 1_024;
 
+/// A conversation that branched off another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Branch {
+    /// Its id.
+    pub id: ConversationId,
+    /// The conversation that it branched off.
+    pub parent: ConversationId,
+    /// [`ConversationRecord::created_order`].
+    pub created_order: u64,
+}
+
 impl Shared {
     pub(super) fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
         self.record(
@@ -238,12 +249,14 @@ impl Shared {
         Ok(looked)
     }
 
-    pub(super) fn branches(&self) -> Result<Vec<(ConversationId, ConversationId)>, StoreError> {
+    pub(super) fn branches(&self) -> Result<Vec<Branch>, StoreError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Branch {
+        struct Header {
             #[serde(default)]
             parent: Option<Parent>,
+            #[serde(default)]
+            created_order: u64,
             #[serde(default)]
             deleted_at: Option<IgnoredAny>,
         }
@@ -254,11 +267,15 @@ impl Shared {
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let page = keyspace.page(Space::Conversations, from, LOOK_STEP)?;
             for (key, bytes) in &page {
-                let branch: Branch = Value::stored_header("conversation", bytes)?;
+                let header: Header = Value::stored_header("conversation", bytes)?;
                 if let (Some(parent), None, Ok(id)) =
-                    (branch.parent, branch.deleted_at, key.as_slice().try_into())
+                    (header.parent, header.deleted_at, key.as_slice().try_into())
                 {
-                    branches.push((ConversationId::from_bytes(id), parent.conversation_id));
+                    branches.push(Branch {
+                        id: ConversationId::from_bytes(id),
+                        parent: parent.conversation_id,
+                        created_order: header.created_order,
+                    });
                 }
             }
             match page.into_iter().last() {

@@ -43,6 +43,7 @@ pub use commit::{
 };
 pub use error::{Lookup, Loss, LostPart, StoreError};
 pub use journal::BadRegion;
+pub use lookup::Branch;
 pub use open::{OpenReport, RebuildReason, set_aside_in};
 pub use record::{
     Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutPrompt, LaterText,
@@ -119,6 +120,8 @@ pub struct StoreStatus {
     pub failure: Option<StoreError>,
     /// Why the database is not used. Everything is served from memory until the next start rebuilds the database.
     pub database_failure: Option<StoreError>,
+    /// Why earlier states of what is stored may be in the files although a change erases them. The next start tries again.
+    pub erasure_failure: Option<StoreError>,
 }
 
 /// The committing thread and its queue.
@@ -298,13 +301,13 @@ impl Store {
         self.reporting(self.shared.look(after, limit, fits))
     }
 
-    /// Returns each conversation that branched off another one, with its parent. Without deleted ones.
+    /// Returns the conversations that branched off others. Without deleted ones.
     ///
     /// Reads all conversations, a few hundred at a time: some tenths of a second for 100,000.
     ///
     /// # Errors
     /// If a record cannot be read.
-    pub fn branches(&self) -> Result<Vec<(ConversationId, ConversationId)>, StoreError> {
+    pub fn branches(&self) -> Result<Vec<Branch>, StoreError> {
         self.reporting(self.shared.branches())
     }
 

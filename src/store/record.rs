@@ -97,6 +97,10 @@ pub struct ConversationRecord {
     /// it. A time would not do, since a clock may have been wrong.
     #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
     pub order: u64,
+    /// The number of the change that created it: the order of siblings. Only the store sets and reads it; 0 in records of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
+    pub created_order: u64,
     /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
@@ -393,6 +397,9 @@ pub struct Change {
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
+    /// Whether it may use the room that the journal keeps free: what it records was reported and cannot be refused, as the end of a
+    /// turn.
+    pub has_reserve: bool,
     /// Whether earlier states of what is stored must not stay in the files. They are rewritten before the change is
     /// acknowledged; if that fails, by the next start.
     pub erases: bool,
@@ -456,6 +463,7 @@ impl ConversationRecord {
             updated_at: at,
             revision: 1,
             order: 0,
+            created_order: 0,
             deleted_at: None,
         }
     }

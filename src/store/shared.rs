@@ -72,7 +72,13 @@ impl Shared {
             is_ephemeral: self.bodies.is_none(),
             failure,
             database_failure: figures.database_failure.take(),
+            erasure_failure: figures.erasure_failure.take(),
         };
+    }
+
+    pub(super) fn set_erasure_failure(&self, failure: Option<StoreError>) {
+        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.erasure_failure = failure;
     }
 
     /// Replaces the database with one that has the same content. Returns the previous one, still open.

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{Client, Line};
 use super::home::{Daemon, Home};
 use crate::daemon::error_words;
 use crate::daemon::external_changes::limit_files_of;
@@ -138,17 +138,17 @@ fn recalled(client: &mut Client, id: &str) -> String {
     let mut words = String::new();
     loop {
         match client.read().unwrap() {
-            super::client::Line::Event(event) => {
+            Line::Event(event) => {
                 let update = &event["event"]["update"];
                 if update["sessionUpdate"] == "agent_message_chunk" {
                     words.push_str(update["content"]["text"].as_str().unwrap());
                 }
             }
-            super::client::Line::Answer(id, answer) if id == request => {
+            Line::Answer(id, answer) if id == request => {
                 assert_eq!(answer.unwrap()["stopReason"], "end_turn");
                 return words;
             }
-            super::client::Line::Answer(..) => {}
+            Line::Answer(..) => {}
         }
     }
 }
@@ -231,6 +231,69 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
         assert!(words.contains(said), "{said} is not in {words}");
     }
     assert!(!words.contains("while there is no room"), "{words}");
+    daemon.stop();
+    home.assert_nobody_but(&[disk.keeper.id()]);
+}
+
+/// Room for the end of a turn is kept free from its beginning, so that it ends after a kill as its caller was told, also if no
+/// transcript shows how.
+#[test]
+fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
+    let home = Home::new("");
+    home.configure(&format!(
+        "[agents.plain]\nkind = \"generic\"\ncommand = '{}'\nargs = [\"loopback-agent\", \"--data\", '{}']\n",
+        env!("CARGO_BIN_EXE_sessiond"),
+        home.path().join("agent").display(),
+    ));
+    let Some(disk) = Disk::mount(&home, "size=8m") else {
+        return;
+    };
+    let mut daemon = disk.spawn(&home);
+    assert!(daemon.wait_ready(), "{}", home.last_words());
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let id = client.new_conversation(&json!({"agent": "plain", "cwd": home.project()}));
+    client.call("conversation/subscribe", &json!({"conversationId": id}));
+    let prompt = json!({"conversationId": id, "prompt": "[[ask May I?]]", "requestId": "key"});
+    let request = client.send("conversation/prompt", &prompt).unwrap();
+    let question = loop {
+        if let Line::Event(event) = client.read().unwrap()
+            && event["event"]["type"] == "interruptRaised"
+        {
+            break event["event"]["interrupt"]["id"].clone();
+        }
+    };
+    disk.fill();
+    let title = json!({"conversationId": id, "title": "t".repeat(TITLE_BYTES)});
+    // The journal has some room still.
+    while client.ask("conversation/update", &title).unwrap().is_ok() {}
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    client
+        .send(
+            "conversation/respond",
+            &json!({"conversationId": id, "interruptId": question, "outcome": outcome}),
+        )
+        .unwrap();
+    let told = loop {
+        if let Line::Answer(answered, answer) = client.read().unwrap()
+            && answered == request
+        {
+            break answer.unwrap();
+        }
+    };
+    assert_eq!(told["stopReason"], "end_turn", "{told}");
+    assert_store_failed(&client.refused("conversation/update", &title));
+    daemon.kill();
+    disk.make_room();
+
+    let mut daemon = disk.spawn(&home);
+    assert!(daemon.wait_ready(), "{}", home.last_words());
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let again = client.call("conversation/prompt", &prompt);
+    assert_eq!(
+        (&again["stopReason"], &again["turnId"], &again["failure"]),
+        (&told["stopReason"], &told["turnId"], &Value::Null),
+        "{again}"
+    );
     daemon.stop();
     home.assert_nobody_but(&[disk.keeper.id()]);
 }

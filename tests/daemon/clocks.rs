@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
+use crate::moved_trees::move_tree;
 use crate::signs::Watched;
 use crate::support::App;
 
@@ -53,6 +54,20 @@ fn years_ago(home: &Home) {
     });
 }
 
+/// The changes of a conversation as they were made while the clock was far ahead.
+fn in_a_later_millennium(home: &Home, member: &str, id: ConversationId) {
+    let (member, own) = (format!("\"{member}\":\""), format!("\"id\":\"{id}\""));
+    rewrite(home, |change| {
+        match change.find(&member).filter(|_| change.contains(&own)) {
+            Some(at) => {
+                let at = at + member.len();
+                format!("{}2999{}", &change[..at], &change[at + 4..])
+            }
+            None => change.to_owned(),
+        }
+    });
+}
+
 async fn listed(app: &App) -> Vec<ConversationId> {
     let mut all = Vec::new();
     let mut params = json!({"limit": 1});
@@ -75,19 +90,7 @@ async fn lists_and_the_newest_of_a_folder_are_in_the_order_of_changes() {
     let ahead = app.make(&home.project()).await;
     let newest = app.make(&home.project()).await;
     drop((app, daemon));
-    rewrite(&home, |change| {
-        const UPDATED: &str = "\"updatedAt\":\"";
-        match change
-            .find(UPDATED)
-            .filter(|_| change.contains(&ahead.to_string()))
-        {
-            Some(at) => {
-                let at = at + UPDATED.len();
-                format!("{}2999{}", &change[..at], &change[at + 4..])
-            }
-            None => change.to_owned(),
-        }
-    });
+    in_a_later_millennium(&home, "updatedAt", ahead);
 
     let (daemon, app) = home.opened().await;
     assert!(app.get(ahead).await.updated_at > app.get(newest).await.updated_at);
@@ -164,4 +167,52 @@ async fn backups_stay_although_the_clock_is_ahead() {
         .wait_for("pass over all backups", || passed.exists().then_some(()));
     let total = keep(&app, json!({})).await.unwrap().total.unwrap();
     assert_eq!(total.sessions, 1);
+}
+
+#[tokio::test]
+async fn siblings_are_in_the_order_in_which_they_were_made() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let parent = app.begun(&home.project(), &["first"]).await;
+    let ahead = app.fork(parent, false).await.unwrap().conversation.id;
+    let later = app.fork(parent, false).await.unwrap().conversation.id;
+    drop((app, daemon));
+    in_a_later_millennium(&home, "createdAt", ahead);
+    let (_daemon, app) = home.opened().await;
+    assert!(app.get(ahead).await.created_at > app.get(later).await.created_at);
+    let tree = app.ask("conversation/tree", parent).await;
+    let members = tree["conversations"].as_array().unwrap().iter();
+    let members: Vec<Value> = members
+        .map(|member| member["conversation"]["id"].clone())
+        .collect();
+    assert_eq!(members, [json!(parent), json!(ahead), json!(later)]);
+}
+
+#[tokio::test]
+async fn moves_of_folders_are_in_the_order_in_which_they_were_made() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let mut moves = Vec::new();
+    for name in ["one", "two"] {
+        let (from, to) = (
+            home.folder_named(name),
+            home.folder_named(&format!("{name}-moved")),
+        );
+        app.begun(&from, &["first"]).await;
+        fs::remove_dir(&to).unwrap();
+        fs::rename(&from, &to).unwrap();
+        moves.push(move_tree(&app, &from, &to).await.unwrap().undo_id.unwrap());
+    }
+    let file = File::options()
+        .append(true)
+        .open(home.data().join("trees").join(&moves[0]))
+        .unwrap();
+    let noted = file.metadata().unwrap().modified().unwrap();
+    file.set_modified(noted + Duration::from_secs(24 * 60 * 60))
+        .unwrap();
+    let listed = app.call("transcript/moves", json!({})).await.unwrap();
+    let listed = listed["moves"].as_array().unwrap().iter();
+    let listed: Vec<&str> = listed.map(|one| one["undoId"].as_str().unwrap()).collect();
+    moves.reverse();
+    assert_eq!(listed, moves);
 }

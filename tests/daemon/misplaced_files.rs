@@ -397,3 +397,74 @@ async fn a_link_below_the_backups_is_logged_once() {
     let lines: Vec<&str> = logged.lines().filter(|line| line.contains(session)).collect();
     assert_eq!(lines.len(), 1, "{lines:#?}");
 }
+
+fn copy_tree(from: &Path, to: &Path) {
+    // With hard links, as backups are to transcripts.
+    let status = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(status.unwrap().success());
+}
+
+/// Each file of a data folder in use, replaced by a link to the same content elsewhere: the daemon refuses to start and says what to
+/// do, or it is used, and what it writes, shortens and deletes is its own.
+#[tokio::test]
+async fn nothing_is_written_or_deleted_through_a_link_in_place_of_a_file() {
+    let home = Home::new();
+    let (data, pristine, foreign) = (
+        home.data(),
+        home.path().join("pristine"),
+        home.path().join("foreign"),
+    );
+    let long = "word ".repeat(2_000);
+    let (daemon, app) = home.opened().await;
+    let mut ids = Vec::new();
+    for prompt in [&long, &long.to_uppercase()] {
+        let id = app.begun(&home.project(), &["first", prompt]).await;
+        app.close(id).await;
+        keep(&app, json!({"conversationId": id})).await.unwrap();
+        ids.push(id);
+    }
+    drop((daemon, app));
+    copy_tree(&data, &pristine);
+    let mut files = files_below(&data);
+    files.retain(|file| !file.starts_with(data.join("loopback")));
+    for folder in ["bodies", "kept", "store"] {
+        let folder = data.join(folder);
+        assert!(
+            files.iter().any(|file| file.starts_with(&folder)),
+            "{}",
+            folder.display()
+        );
+    }
+    for path in files {
+        let name = path.strip_prefix(&data).unwrap();
+        fs::remove_dir_all(&data).unwrap();
+        copy_tree(&pristine, &data);
+        fs::rename(&path, &foreign).unwrap();
+        let before = fs::read(&foreign).unwrap();
+        symlink(&foreign, &path).unwrap();
+        if name.starts_with("bodies") || name.starts_with("kept") && name != Path::new(PASSED) {
+            let (_daemon, app) = home.opened().await;
+            for id in &ids {
+                let prompt = json!({"conversationId": id, "prompt": long, "requestId": "again"});
+                let named = json!({"conversationId": id});
+                for (method, params) in [
+                    ("conversation/prompt", prompt),
+                    ("conversation/history", named.clone()),
+                    ("conversation/close", named.clone()),
+                    ("transcript/keep", named),
+                ] {
+                    // What is refused is of no interest here.
+                    drop(app.call(method, params).await);
+                }
+            }
+            let delete = json!({"conversationId": ids[1], "transcripts": "delete"});
+            drop(app.call("conversation/delete", delete).await);
+        } else {
+            let (status, said) = home.run(&[]);
+            assert_eq!(status.code(), Some(1), "{}: {said}", name.display());
+            assert!(said.contains("start again: "), "{}: {said}", name.display());
+        }
+        assert!(fs::read(&foreign).unwrap() == before, "{}", name.display());
+        fs::remove_file(&foreign).unwrap();
+    }
+}

@@ -67,6 +67,8 @@ mod events;
 mod export_reports;
 mod export_secrets;
 pub(crate) mod external_changes;
+#[cfg(target_os = "linux")]
+mod failing_disk;
 mod failure_captures;
 mod family;
 #[cfg(target_os = "linux")]

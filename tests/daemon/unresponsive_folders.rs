@@ -170,6 +170,62 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     app.ask("conversation/history", remote).await;
 }
 
+/// Of one agent, the transcripts of one project do not respond. However many calls wait for them, other projects' conversations
+/// are answered first.
+#[tokio::test]
+async fn transcripts_of_a_project_that_do_not_answer_keep_no_other_project_waiting() {
+    let home = Home::new();
+    let far = home.folder_named("far");
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let near = app.begun(&home.project(), &["one"]).await;
+    let there = app.begun(&far, &["one"]).await;
+    let transcript = home.transcript_of(&app, there).await;
+    app.close(there).await;
+    let mount = Mount::over(&daemon, transcript.parent().unwrap());
+    let mut raw = daemon.raw().await;
+    let methods = [
+        "conversation/history",
+        "conversation/checkpoints",
+        "transcript/check",
+    ];
+    let mut refused = Vec::new();
+    for method in methods.repeat(6) {
+        let id = raw.send(method, json!({"conversationId": there})).await;
+        refused.push((method, id));
+    }
+    // A check looks for other copies in all folders, and so does the built-in agent.
+    let mut answered = Vec::new();
+    for method in ["conversation/history", "conversation/checkpoints"] {
+        answered.push(raw.send(method, json!({"conversationId": near})).await);
+    }
+    while !answered.is_empty() {
+        let answer = raw.next().await;
+        let place = answered.iter().position(|id| answer["id"] == *id);
+        answered.remove(place.unwrap_or_else(|| panic!("answered first: {answer}")));
+        assert!(answer.get("error").is_none(), "{answer}");
+    }
+
+    let root = home.data().join("loopback");
+    let mut mount = Some(mount);
+    while !refused.is_empty() {
+        if refused.iter().all(|(method, _)| *method == "transcript/check")
+            && let Some(mount) = mount.take()
+        {
+            mount.fail();
+        }
+        let answer = raw.next().await;
+        let place = refused.iter().position(|(_, id)| answer["id"] == *id);
+        let (method, _) = refused.remove(place.unwrap());
+        Refusal(1015, "storeFailed", true).check(&answer, method);
+        assert!(answer.to_string().contains(root.to_str().unwrap()), "{answer}");
+    }
+    unmount(&daemon, transcript.parent().unwrap());
+    for id in [near, there] {
+        assert_eq!(app.remembered(id).await, ["one"]);
+    }
+}
+
 /// A prompt to an open session is refused in time if the folder of its transcripts does not respond, and was not sent: what
 /// became of it could not be found out after a crash.
 #[tokio::test]

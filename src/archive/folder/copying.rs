@@ -13,6 +13,7 @@ use crate::archive::list::{BUFFER_BYTES, Copy, Stamp, is_transcript};
 use crate::files::digest::sha256;
 use crate::files::durable;
 use crate::files::identity::Hashed;
+use crate::paths::ownership::NO_LINK;
 use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparing::begins_with_lines_of;
 use crate::transcript::parts::{Part, is_lines};
@@ -237,6 +238,7 @@ impl Folder<'_> {
                 .write(true)
                 .create_new(grown.packed_bytes.is_none())
                 .mode(0o600)
+                .custom_flags(NO_LINK)
                 .open(&path)?;
             // Whatever follows was appended before a kill and does not count.
             packed.set_len(grown.packed_bytes.unwrap_or_default())?;

@@ -129,7 +129,9 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let answer = answer.map_err(|problem| not_ended(problem, &conversation))?;
     let mut others = Vec::new();
     let done = match options.transcripts {
-        true if answer.remaining.is_empty() => format!("Deleted {name} and its transcripts."),
+        true if answer.remaining.is_empty() && answer.not_erased.is_none() => {
+            format!("Deleted {name} and its transcripts.")
+        }
         true => format!("Deleted {name}."),
         false => {
             let newest = match links.is_empty() {
@@ -159,8 +161,17 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         let line = format!("still there: {}: {}", one_line(place), one_line(&left.message));
         context.output.note(&line)?;
     }
-    match failed {
-        0 => Ok(()),
+    match (failed, answer.not_erased) {
+        (0, None) => Ok(()),
+        (0, Some(why)) => {
+            let message = format!(
+                "the conversation is deleted, but the daemon's files may still contain its messages and settings: {}",
+                one_line(&why)
+            );
+            Err(Problem::new(Exit::Failed, message).hint(
+                "when the disk works again, stop the daemon; its next start removes them: sessionctl stop",
+            ))
+        }
         _ => {
             let transcripts = words::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");

@@ -325,7 +325,11 @@ impl Actor {
         let Some(UnderWay { record, parts }) = &self.model.writer.under_way else {
             return;
         };
-        let change = self.change(record.clone(), parts.iter().map(|part| &part.ledger));
+        let on_disk = &self.model.writer.on_disk;
+        let change = Change {
+            has_reserve: record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some(),
+            ..self.change(record.clone(), parts.iter().map(|part| &part.ledger))
+        };
         let restored = parts.iter().find_map(|part| match &part.milestone {
             Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
                 Some(opened.upstream_id.clone())

@@ -3,7 +3,7 @@
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
 
-use crate::conversation::disk;
+use crate::conversation::services::chain_text;
 use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
 
@@ -18,14 +18,22 @@ pub(super) struct Look {
     pub(super) missing_turns: u64,
     /// How many prompts stand in the branch, where it is there already.
     pub(super) prompts: Option<u64>,
-    /// Whether it exists and cannot be read, so that its missing turns are unknown.
-    pub(super) is_unread: bool,
+    /// Why it cannot be read, although it exists; its missing turns are unknown then.
+    pub(super) unread: Option<TranscriptError>,
 }
 
 impl Look {
     pub(super) fn at(file: Result<Option<OnDisk>, TranscriptError>, acknowledged: u64) -> Self {
-        let is_unread = file.is_err();
-        let file = disk::seen(file);
+        let (file, unread) = match file {
+            Ok(file) => (file, None),
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(error) = &unread {
+            tracing::warn!(
+                error = chain_text(error),
+                "a transcript is there and cannot be read"
+            );
+        }
         Self {
             place: None,
             prompts: None,
@@ -33,13 +41,13 @@ impl Look {
                 .as_ref()
                 .map_or(0, |file| file.turns.saturating_sub(u64::from(file.last_is_cut))),
             missing_turns: file.map_or(0, |file| file.missing_turns(acknowledged)),
-            is_unread,
+            unread,
         }
     }
 
     /// What a branch with this transcript keeps.
     pub(super) fn fidelity(&self) -> Fidelity {
-        if self.missing_turns == 0 && !self.is_unread {
+        if self.missing_turns == 0 && self.unread.is_none() {
             Fidelity::Full
         } else {
             Fidelity::Partial

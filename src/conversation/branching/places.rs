@@ -118,7 +118,7 @@ pub(super) fn at_end(
     from: &UpstreamId,
 ) -> Result<Option<Place>, ConversationError> {
     let (root, format) = readable(entry, " while a turn runs")?;
-    let until = last_of(services, entry, &record.cwd, from);
+    let until = last_of(services, entry, &record.cwd, from)?;
     let Some(until) = until else { return Ok(None) };
     let end = KeptEnd {
         session: from.clone(),
@@ -132,14 +132,22 @@ pub(super) fn at_end(
 }
 
 /// The place after the last turn of a session, if its transcript can be read.
+///
+/// # Errors
+/// If it may be readable later.
 pub(super) fn last_of(
     services: &Services,
     entry: &AgentEntry,
     cwd: &str,
     id: &UpstreamId,
-) -> Option<CheckpointId> {
-    let (root, format) = entry.listed_transcripts()?;
-    disk::last_checkpoint((format.dialect(), services.home(root)), cwd, &entry.name, id)
+) -> Result<Option<CheckpointId>, ConversationError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(None);
+    };
+    match disk::last_checkpoint((format.dialect(), services.home(root)), cwd, &entry.name, id) {
+        Err(error) if error.is_passing() => Err(error.into()),
+        found => Ok(found.ok().flatten()),
+    }
 }
 
 /// What is left when the turn at a place is replaced.
@@ -159,6 +167,7 @@ pub(super) fn before_turn(
     if let Some(head) = head
         && current.last_session() != Some(&head.upstream_id)
     {
+        current.refuse_unread()?;
         return Err(ConversationError::TranscriptDamaged(format!(
             "the transcript of the head, session {}, cannot be read, so it is unknown what an edit would keep; \
              to restore it, if that is possible: sessionctl resume {}",
@@ -203,8 +212,10 @@ fn find(
         if let Some(spot) = history.spot(at) {
             return Ok((history, spot));
         }
+        history.refuse_unread()?;
         why_untold = why_untold.or_else(|| history.why_untold(at.upstream_id()).map(str::to_owned));
     }
+    current.refuse_unread()?;
     Err(match why_untold {
         // It may well be there, so that nobody is told that it is not.
         Some(why) => ConversationError::TranscriptDamaged(format!(
@@ -247,7 +258,7 @@ fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, C
     let until: Option<CheckpointRef> = end.until.as_str().parse().ok();
     let Some(until) = until else { return Ok(None) };
     let item = format.dialect().fork_point(root, end.session.as_str(), &until);
-    item.map_err(|error| ConversationError::TranscriptDamaged(chain_text(&error)))
+    item.map_err(|error| ConversationError::of_damage(error, |why| why))
 }
 
 /// Why there is no branch. An error of the disk may be temporary, so it is no reason to retell less of the history.

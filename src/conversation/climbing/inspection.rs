@@ -1,9 +1,10 @@
 //! What the disk says of a head that cannot be opened, and its history as text. Blocks.
 
 use bridge_protocol::CheckpointId;
-use bridge_protocol::link::LineageEntry;
+use bridge_protocol::link::{Fidelity, LineageEntry};
 
 use crate::conversation::disk::{self, Transcripts};
+use crate::conversation::error::ConversationError;
 use crate::conversation::history::{History, Reach};
 use crate::conversation::recovery::{Goal, Inspection};
 use crate::conversation::services::{Services, chain_text};
@@ -12,20 +13,26 @@ use crate::transcript::preamble::{Missing, Preamble, TURN_LIMIT, preamble};
 
 /// Looks at the transcripts of the head and its ancestors. An ancestor's that cannot be read is as good as none; that the
 /// head's cannot be read is reported.
+///
+/// # Errors
+/// If one of them may be readable later, unless the caller accepts a new session: a way that looks best now may lose turns.
 pub(super) fn inspect(
     services: &Services,
     transcripts: Transcripts<'_>,
     record: &ConversationRecord,
     lineage: &[LineageEntry],
     goal: &Goal,
-) -> Inspection {
+) -> Result<Inspection, ConversationError> {
     let Some(head) = &goal.head else {
-        return Inspection::default();
+        return Ok(Inspection::default());
     };
-    let unread = |why: String| Inspection {
-        unread: Some(why),
-        ..Inspection::default()
+    let unread = |why: String| {
+        Ok(Inspection {
+            unread: Some(why),
+            ..Inspection::default()
+        })
     };
+    let waits = goal.min_fidelity > Fidelity::None;
     let ((dialect, home), id) = (transcripts, &head.upstream_id);
     let path = dialect.find(home.session(Some(&record.cwd), id.as_str())).ok();
     if let Some(command) = path.and_then(|path| dialect.archived(home.root, &path)) {
@@ -36,11 +43,16 @@ pub(super) fn inspect(
     }
     let history = match History::of(services, record, lineage, Reach::WithTurns) {
         Ok(history) => history,
+        Err(error) if waits && error.is_passing_failure() => return Err(error),
         Err(error) => return unread(chain_text(&error)),
     };
+    if waits {
+        history.refuse_unread()?;
+    }
     let (file, unread) = match disk::head_on_disk(transcripts, &record.cwd, head) {
         Ok(Some(file)) => (Some(file), None),
         Ok(None) => (None, history.unreadable(id).map(str::to_owned)),
+        Err(error) if waits && error.is_passing() => return Err(error.into()),
         Err(error) => (
             None,
             Some(format!("its transcript cannot be read: {}", chain_text(&error))),
@@ -48,19 +60,23 @@ pub(super) fn inspect(
     };
     let ancestors = goal.ancestors.iter().map(|source| {
         let (id, until) = (&source.upstream_id, source.until.as_ref());
-        disk::seen(disk::on_disk(transcripts, &record.cwd, id, until))
+        match disk::on_disk(transcripts, &record.cwd, id, until) {
+            Err(error) if waits && error.is_passing() => Err(error.into()),
+            found => Ok(disk::seen(found)),
+        }
     });
-    Inspection {
+    let ancestors = ancestors.collect::<Result<_, ConversationError>>()?;
+    Ok(Inspection {
         head: file,
         unread,
-        ancestors: ancestors.collect(),
+        ancestors,
         readable_turns: history.turns() as u64,
         turns_after_readable: turns_after(&history, goal),
         is_astray: dialect
             .expected_place(home.root, id.as_str())
             .is_ok_and(|place| place.is_some()),
         is_kept: false,
-    }
+    })
 }
 
 /// The history as text, and the place in the head where it ends, if it ends there.

@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::Fidelity;
 use tokio::task::JoinHandle;
 
 use super::Climber;
 use crate::conversation::error::ConversationError;
 use crate::conversation::growth::Loaded;
 use crate::conversation::history::{History, Reach};
+use crate::conversation::recovery::Goal;
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
-use crate::transcript::TranscriptError;
 use crate::transcript::opened::Loss;
 use crate::transcript::shelf::Format;
 
@@ -46,16 +47,18 @@ impl Climber {
     /// the agent stores its transcripts in another place than the daemon looks.
     ///
     /// # Errors
-    /// Why it cannot be read here, in words: whether the agent has loaded all of it nobody knows then.
+    /// If it may be readable later, unless the caller accepts a new session. The inner error is why it cannot be read here, in
+    /// words: whether the agent has loaded all of it nobody knows then.
     pub(super) async fn loaded(
         &self,
+        goal: &Goal,
         loading: Option<JoinHandle<Result<Option<Counted>, ConversationError>>>,
         id: &UpstreamId,
         is_restored: bool,
-    ) -> Result<Option<Counted>, String> {
+    ) -> Result<Result<Option<Counted>, String>, ConversationError> {
         let loading = loading.unwrap_or_else(|| self.load(id, is_restored));
         let error = match loading.await.unwrap_or(Err(ConversationError::Lost)) {
-            Ok(counted) => return Ok(counted),
+            Ok(counted) => return Ok(Ok(counted)),
             Err(error) => error,
         };
         tracing::warn!(
@@ -63,9 +66,10 @@ impl Climber {
             "the agent loaded a transcript that cannot be read here; its turns are not counted"
         );
         match error {
-            ConversationError::TranscriptDamaged(why) => Err(format!("it cannot be read here: {why}")),
+            ConversationError::TranscriptDamaged(why) => Ok(Err(format!("it cannot be read here: {why}"))),
+            error if error.is_passing_failure() && goal.min_fidelity > Fidelity::None => Err(error),
             // Nothing that says anything about the transcript.
-            _ => Ok(None),
+            _ => Ok(Ok(None)),
         }
     }
 }
@@ -78,7 +82,7 @@ fn count(
     id: &UpstreamId,
     is_restored: bool,
 ) -> Result<Option<Counted>, ConversationError> {
-    let damaged = |error: TranscriptError| ConversationError::TranscriptDamaged(chain_text(&error));
+    let damaged = |error| ConversationError::of_damage(error, |why| why);
     let dialect = format.dialect();
     let mut own = match dialect.open(services.session(root, &record.cwd, id), None) {
         Err(error) if error.is_absence() => return Ok(None),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge_protocol::CheckpointId;
 use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{LinkReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
 use super::{Climber, Outcome, Unclaimed, inspection};
@@ -12,18 +12,20 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::conversation::disk;
+use crate::conversation::error::ConversationError;
 use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
 use crate::conversation::services::{Services, SessionRef, chain_text};
-use crate::store::{ConversationRecord, StoreError};
+use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::on_disk::OnDisk;
 
 impl Outcome {
-    /// A step could not read or write its files. A shortage stops the climb: later rungs would hit it too and replace the head with
-    /// less.
-    fn of_files(error: TranscriptError, failure: impl FnOnce(String) -> StepFailure) -> Self {
-        match error.is_shortage() {
+    /// A step could not read or write its files. What may pass stops the climb: later rungs would meet it too, or replace the head
+    /// with less. A caller who accepts a new session waits for a shortage only.
+    fn of_files(error: TranscriptError, goal: &Goal, failure: impl FnOnce(String) -> StepFailure) -> Self {
+        let waits = goal.min_fidelity > Fidelity::None;
+        match error.is_shortage() || waits && error.is_passing() {
             true => Self::Stop(error.into()),
             false => Self::Failed(failure(chain_text(&error))),
         }
@@ -54,11 +56,15 @@ impl Climber {
         )
     }
 
-    pub(super) async fn inspect(&self, climb: &Climb) -> Inspection {
+    /// What the disk says of the head, its ancestors and the history.
+    ///
+    /// # Errors
+    /// As [`inspection::inspect`].
+    pub(super) async fn inspect(&self, climb: &Climb) -> Result<Inspection, ConversationError> {
         // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
         // for that.
         if !climb.goal().readable && !climb.is_forgotten() {
-            return Inspection::default();
+            return Ok(Inspection::default());
         }
         let goal = climb.goal().clone();
         let inspect = self.blocking(move |services, entry, record| {
@@ -72,22 +78,22 @@ impl Climber {
             }
             let lineage = services.store.lineage_all(record.id)?;
             let transcripts = (format.dialect(), services.home(root));
-            let found = inspection::inspect(services, transcripts, record, &lineage, &goal);
+            let found = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let is_kept = head.is_some_and(|id| {
                 keeping::is_missing(services, root, format, &record.cwd, id)
                     && keeping::is_kept(services, root, id)
             });
-            Ok(Inspection { is_kept, ..found })
+            Ok::<_, ConversationError>(Inspection { is_kept, ..found })
         });
         let unread = |error: String| Inspection {
             unread: Some(error),
             ..Inspection::default()
         };
         match inspect.await {
-            Ok(Ok(inspection)) => inspection,
-            Ok(Err(error)) => unread(chain_text(&error as &StoreError)),
-            Err(error) => unread(error.to_string()),
+            Ok(Err(error)) if !error.is_passing_failure() => Ok(unread(chain_text(&error))),
+            Ok(inspected) => inspected,
+            Err(error) => Ok(unread(error.to_string())),
         }
     }
 
@@ -112,7 +118,7 @@ impl Climber {
     }
 
     /// Puts the transcript of a session where the agent looks for it.
-    pub(super) async fn bring_back(&self, id: &UpstreamId) -> Result<(), Outcome> {
+    pub(super) async fn bring_back(&self, goal: &Goal, id: &UpstreamId) -> Result<(), Outcome> {
         let misplaced = |why| Outcome::Failed(StepFailure::Misplaced(why));
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(misplaced("the folder for its transcript is unknown".to_owned()));
@@ -125,7 +131,7 @@ impl Climber {
                 tracing::info!(conversation = %self.request.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Misplaced)),
+            Ok(Err(error)) => Err(Outcome::of_files(error, goal, StepFailure::Misplaced)),
             Err(error) => Err(misplaced(error.to_string())),
         }
     }
@@ -137,13 +143,13 @@ impl Climber {
         let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(failed("the folder for its transcript is unknown".to_owned()));
         };
-        let (key, goal, head) = (keeping::key(root, id), goal.clone(), id.clone());
+        let (key, sought, head) = (keeping::key(root, id), goal.clone(), id.clone());
         let work = self.blocking(move |services, entry, record| {
             let put_back = |id: &UpstreamId| {
                 let cwd = SessionRef::of(record, id).cwd;
                 keeping::restore(services, entry, Some(&cwd), id)
             };
-            for older in goal.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
+            for older in sought.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
                 if let Err(error) = put_back(older)
                     && !error.is_absence()
                 {
@@ -151,7 +157,7 @@ impl Climber {
                 }
             }
             let restored = put_back(&head)?;
-            let turns = goal.head.map_or(0, |head| head.turns + head.carried_turns);
+            let turns = sought.head.map_or(0, |head| head.turns + head.carried_turns);
             let behind = services.keeper.archive.turns_behind(&key, turns)?;
             Ok::<_, TranscriptError>((restored, behind))
         });
@@ -164,7 +170,7 @@ impl Climber {
                 tracing::info!(conversation = %self.request.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Outcome::of_files(error, StepFailure::Other)),
+            Ok(Err(error)) => Err(Outcome::of_files(error, goal, StepFailure::Other)),
             Err(error) => Err(failed(error.to_string())),
         }
     }
@@ -199,7 +205,7 @@ impl Climber {
                 }
                 _ => {
                     let copy = disk::copy_session(services, transcripts, (cwd, cwd), &id, cut.as_ref())?;
-                    let end = || disk::last_checkpoint(transcripts, cwd, agent, &id);
+                    let end = || disk::last_checkpoint(transcripts, cwd, agent, &id).ok().flatten();
                     (copy, cut.or_else(end))
                 }
             };
@@ -215,7 +221,7 @@ impl Climber {
                 let why = "its repaired copy would be incomplete too".to_owned();
                 return Outcome::Failed(StepFailure::Other(why));
             }
-            Ok(Err(error)) => return Outcome::of_files(error, StepFailure::Other),
+            Ok(Err(error)) => return Outcome::of_files(error, climb.goal(), StepFailure::Other),
             Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
         };
         let new_id = copy.upstream_id;

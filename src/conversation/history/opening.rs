@@ -10,7 +10,7 @@ use super::{History, Reach, Session, unreadable};
 use crate::archive::Unpacked;
 use crate::chain::{HistorySource, LinkOrigin};
 use crate::conversation::disk;
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
 use crate::transcript::TranscriptError;
@@ -51,7 +51,7 @@ impl History {
                 .is_none_or(|opened| opened.begins_elsewhere() || has_damage(opened))
         {
             kept = keeping::in_place_of_lost(services, entry, &upstream_id)
-                .map_err(|error| ConversationError::TranscriptDamaged(unread(&error)))?;
+                .map_err(|error| ConversationError::of_damage(error, |why| lost_with_backup(&why)))?;
             if let Some(kept) = &kept {
                 opened = open_in(kept.root());
             }
@@ -83,17 +83,27 @@ impl History {
     }
 }
 
+/// A session of a history that could not be opened.
+pub(super) struct Unopened {
+    pub(super) gap: HistoryGap,
+    /// If the same call may succeed later.
+    pub(super) failure: Option<StoreFailure>,
+}
+
 pub(super) fn open_source(
     services: &Services,
     origin: Option<LinkOrigin>,
     source: &HistorySource,
     reach: Reach,
-) -> Result<Session, HistoryGap> {
+) -> Result<Session, Unopened> {
     let id = &source.upstream_id;
-    let gap = |kind, detail: String| HistoryGap {
-        upstream_id: id.clone(),
-        kind,
-        detail,
+    let gap = |kind, detail: String| Unopened {
+        gap: HistoryGap {
+            upstream_id: id.clone(),
+            kind,
+            detail,
+        },
+        failure: None,
     };
     let Some(origin) = origin else {
         return Err(gap(
@@ -114,8 +124,10 @@ pub(super) fn open_source(
     };
     let mut opened = open_in(root);
     let kept = match is_lost(&opened) && reach == Reach::Kept {
-        true => keeping::in_place_of_lost(services, entry, id)
-            .map_err(|error| gap(GapKind::Unreadable, unread(&error)))?,
+        true => keeping::in_place_of_lost(services, entry, id).map_err(|error| Unopened {
+            failure: StoreFailure::of_reading(&error),
+            ..gap(GapKind::Unreadable, unread(&error))
+        })?,
         false => None,
     };
     if let Some(kept) = &kept {
@@ -126,7 +138,10 @@ pub(super) fn open_source(
             TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
             _ => GapKind::Unreadable,
         };
-        gap(kind, chain_text(&error))
+        Unopened {
+            failure: StoreFailure::of_reading(&error),
+            ..gap(kind, chain_text(&error))
+        }
     })?;
     Ok(Session {
         copied: copied(&origin, &*open),
@@ -153,10 +168,11 @@ fn has_damage(open: &Opened) -> bool {
 }
 
 fn unread(error: &TranscriptError) -> String {
-    format!(
-        "the agent's transcript is missing, and its backup cannot be read: {}",
-        chain_text(error)
-    )
+    lost_with_backup(&chain_text(error))
+}
+
+fn lost_with_backup(why: &str) -> String {
+    format!("the agent's transcript is missing, and its backup cannot be read: {why}")
 }
 
 /// Whether the file of a head must be checked for missing turns. Not if it contains all turns of the head, the last one

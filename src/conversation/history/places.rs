@@ -63,7 +63,7 @@ impl History {
 
     /// Why a session is missing from the answer, if it is part of this history and cannot be read.
     pub(in super::super) fn why_untold(&self, upstream_id: &str) -> Option<&str> {
-        let mut gaps = self.gaps.iter();
+        let mut gaps = self.gaps.listed.iter();
         let is_it = |gap: &&HistoryGap| {
             gap.upstream_id.as_str() == upstream_id
                 && matches!(gap.kind, GapKind::Missing | GapKind::Unreadable)
@@ -101,7 +101,8 @@ impl History {
                     GapKind::Behind | GapKind::UnknownRecord | GapKind::Unknown
                 )
             };
-            return match self.gaps.iter().find(is_lost) {
+            self.refuse_unread()?;
+            return match self.gaps.listed.iter().find(is_lost) {
                 None => Ok(nothing),
                 Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
                     "the turns before that one cannot be read (session {}: {}) and would be lost; sessionctl reset \
@@ -233,6 +234,7 @@ impl History {
         };
         for number in messages {
             let Some(read) = session.read(|open| open.message(number), &mut self.gaps)? else {
+                self.refuse_unread()?;
                 return Err(ConversationError::TranscriptDamaged(
                     "the messages before that place cannot be read".to_owned(),
                 ));

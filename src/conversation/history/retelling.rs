@@ -27,7 +27,7 @@ impl History {
     /// Why a session of it cannot be read, where that is more than that there is none.
     pub(in super::super) fn unreadable(&self, id: &UpstreamId) -> Option<&str> {
         let is_it = |gap: &&HistoryGap| gap.upstream_id == *id && gap.kind == GapKind::Unreadable;
-        self.gaps.iter().find(is_it).map(|gap| gap.detail.as_str())
+        self.gaps.listed.iter().find(is_it).map(|gap| gap.detail.as_str())
     }
 
     /// The last turns, oldest first, up to the limit. If a message of a turn cannot be read, the rest of the turn is still
@@ -40,7 +40,7 @@ impl History {
                 GapKind::Missing | GapKind::Unreadable | GapKind::Compacted
             )
         };
-        let is_whole = !self.gaps.iter().any(is_lost);
+        let is_whole = !self.gaps.listed.iter().any(is_lost);
         for (position, session) in self.sessions.iter_mut().enumerate().rev() {
             // What a session was told of those before it stands in these, where they can be read.
             let is_told_before = position > 0 && is_whole;

@@ -36,7 +36,7 @@ impl History {
             Some(own) if own.open.path() == path => Ok(Some(own.open.turns() as u64)),
             Some(_) => Ok(None),
             None => {
-                let gap = self.gaps.iter().find(|gap| gap.upstream_id == *id);
+                let gap = self.gaps.listed.iter().find(|gap| gap.upstream_id == *id);
                 Err(gap.map_or_else(|| "it is not found".to_owned(), |gap| gap.detail.clone()))
             }
         }
@@ -104,7 +104,7 @@ impl History {
             let last = turn.checked_sub(1).filter(|_| is_judged);
             saved.behind = last.and_then(|last| own?.open.end_offset(last));
             saved.has_more = true;
-            let why = self.gaps.last().map(|gap| gap.detail.clone());
+            let why = self.gaps.listed.last().map(|gap| gap.detail.clone());
             saved.unreadable = Some(why.unwrap_or_default());
         }
         saved

@@ -68,7 +68,7 @@ impl Registry {
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
-        let place = is_answer.then(|| self.services.readings.place(self.folder_of(id), Pace::Quick));
+        let place = is_answer.then(|| self.place_of(Some(id), Pace::Quick));
         let (reading, carrying) = match &place {
             Some(place) => (Some(place.turn(begun.progress()).await?), None),
             None => (None, Some(Arc::clone(&self.carrying).acquire_owned().await)),

@@ -28,29 +28,33 @@ impl Registry {
                 .blocking(|services| services.store.branches())
                 .await??
         };
-        let parents: HashMap<_, _> = branches.iter().copied().collect();
+        let parents: HashMap<_, _> = branches.iter().map(|branch| (branch.id, branch.parent)).collect();
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
-        for (child, parent) in branches {
-            children.entry(parent).or_default().push(child);
+        for branch in branches {
+            let of_parent = children.entry(branch.parent).or_default();
+            of_parent.push((branch.created_order, branch.id));
         }
 
         let (root, missing_parent) = self.root_of(id, &parents)?;
         let mut room = PageRoom::of(ANSWER_LIMIT_BYTES);
         let mut conversations = Vec::new();
         let mut truncated = false;
-        let mut layer = vec![root];
+        let mut layer = vec![(0, root)];
         let mut read = 0;
         while !layer.is_empty() {
             let mut members = Vec::new();
-            for id in std::mem::take(&mut layer) {
-                members.extend(self.member(id)?);
+            for (created_order, id) in std::mem::take(&mut layer) {
+                members.extend(self.member(id)?.map(|member| (created_order, member)));
                 read += 1;
                 if read % RECORDS_AT_ONCE == 0 {
                     tokio::task::yield_now().await;
                 }
             }
-            members.sort_by_key(|member: &TreeMember| member.conversation.created_at);
-            for member in members {
+            // A time would not do, since a clock may have been wrong. Earlier versions recorded nothing else.
+            members.sort_by_key(|(created_order, member): &(u64, TreeMember)| {
+                (*created_order, member.conversation.created_at)
+            });
+            for (_, member) in members {
                 if conversations.len() == MEMBERS_LIMIT || !room.takes(&member) {
                     truncated = true;
                     break;

@@ -27,10 +27,10 @@ impl Registry {
         limit: usize,
     ) -> Result<CheckpointPage, ConversationError> {
         let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
-        self.reading_page(
+        self.reading_from(
+            self.place_of(Some(id), Pace::Quick),
             "conversation/checkpoints",
             Some(id),
-            self.folder_of(id),
             move || history(&services, id, is_open)?.checkpoints(before.as_ref(), limit),
         )
         .await
@@ -48,7 +48,8 @@ impl Registry {
         form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
         let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
-        self.reading_page("conversation/history", Some(id), self.folder_of(id), move || {
+        let place = self.place_of(Some(id), Pace::Quick);
+        self.reading_from(place, "conversation/history", Some(id), move || {
             history(&services, id, is_open)?.page(&part, limit, form)
         })
         .await
@@ -67,12 +68,14 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let is_open = conversation.is_some_and(|id| self.is_open(id));
         let named: Option<CheckpointRef> = checkpoint.as_str().parse().ok();
-        let folder = match (&named, conversation) {
-            (Some(named), _) => self.folder_of_agent(&AgentName::new(named.agent.as_str())),
-            (None, Some(id)) => self.folder_of(id),
-            (None, None) => None,
+        let place = match &named {
+            Some(named) if conversation.is_none() => {
+                let folder = self.folder_of_agent(&AgentName::new(named.agent.as_str()));
+                self.services.readings.place(folder, Pace::Quick)
+            }
+            _ => self.place_of(conversation, Pace::Quick),
         };
-        self.reading_page("checkpoint/get", conversation, folder, move || {
+        self.reading_from(place, "checkpoint/get", conversation, move || {
             match (named, conversation) {
                 (Some(place), conversation) => one(&services, &checkpoint, &place, conversation),
                 (None, Some(id)) => history(&services, id, is_open)?.named_turn(&checkpoint),
@@ -93,14 +96,8 @@ impl Registry {
         conversation: Option<ConversationId>,
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let folder = conversation.and_then(|id| self.folder_of(id));
-        self.reading_from(
-            self.services.readings.place(folder, Pace::Long),
-            method,
-            conversation,
-            read,
-        )
-        .await
+        let place = self.place_of(conversation, Pace::Long);
+        self.reading_from(place, method, conversation, read).await
     }
 
     /// Does work that also changes files. Unlike a reading it is not ended early when the daemon stops, as long as that waits:
@@ -123,24 +120,8 @@ impl Registry {
         begun.reading(change).await
     }
 
-    /// Has a page of a history read, as [`reading`](Self::reading) does.
-    pub(super) async fn reading_page<T: Send + 'static>(
-        &self,
-        method: &'static str,
-        conversation: Option<ConversationId>,
-        folder: Option<PathBuf>,
-        read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
-    ) -> Result<T, ConversationError> {
-        self.reading_from(
-            self.services.readings.place(folder, Pace::Quick),
-            method,
-            conversation,
-            read,
-        )
-        .await
-    }
-
-    async fn reading_from<T: Send + 'static>(
+    /// As [`reading`](Self::reading), with a turn in this place.
+    pub(super) async fn reading_from<T: Send + 'static>(
         &self,
         place: Arc<Place>,
         method: &'static str,
@@ -158,10 +139,15 @@ impl Registry {
         self.shown(id).is_ok_and(|shown| shown.live)
     }
 
-    /// The folder of transcripts of a conversation's agent.
-    pub(super) fn folder_of(&self, id: ConversationId) -> Option<PathBuf> {
-        let agent = self.shown(id).ok()?.agent;
-        self.folder_of_agent(&agent)
+    /// Where the transcripts of a conversation are read; without one, of all.
+    pub(super) fn place_of(&self, id: Option<ConversationId>, pace: Pace) -> Arc<Place> {
+        let readings = &self.services.readings;
+        let shown = id.and_then(|id| self.shown(id).ok());
+        let project = shown.and_then(|shown| Some((self.folder_of_agent(&shown.agent)?, shown.cwd)));
+        match project {
+            Some((folder, cwd)) => readings.project(folder, cwd, pace),
+            None => readings.place(None, pace),
+        }
     }
 
     fn folder_of_agent(&self, agent: &AgentName) -> Option<PathBuf> {

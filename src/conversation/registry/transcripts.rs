@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use super::super::error::{Candidate, ConversationError};
 use super::super::page::PageRoom;
+use super::super::readings::Pace;
 use super::super::services::Services;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
@@ -219,7 +220,8 @@ impl Registry {
             let ids = sessions.into_iter().map(|session| session.key.upstream_id);
             Ok(ids.map(|id| (id, String::new())).collect())
         };
-        self.reading_page(method, None, None, look).await
+        self.reading_from(self.place_of(None, Pace::Quick), method, None, look)
+            .await
     }
 
     /// The titles of the transcripts whose ids start with this text, and those found elsewhere. If one has exactly this id, only that
@@ -273,7 +275,8 @@ impl Registry {
             }
         };
         // As a list, it waits for no copy of a whole transcript.
-        self.reading_page(method, None, None, look).await
+        self.reading_from(self.place_of(None, Pace::Quick), method, None, look)
+            .await
     }
 
     /// The folders in which a session may be; none if transcripts of the agent cannot be listed.

@@ -168,9 +168,9 @@ impl Registry {
     /// When what is known of them cannot be read.
     pub async fn tree_moves(&self) -> Result<TreeMoveList, ConversationError> {
         let look = self.services.blocking(|services| {
-            let known = TreeMove::all(&services.data)?.into_iter();
-            let mut moves: Vec<_> = known.filter_map(told_move).collect();
-            moves.sort_by_key(|one| Reverse(one.at));
+            let mut known = TreeMove::all(&services.data)?;
+            known.sort_by_cached_key(|known| Reverse(known.rank()));
+            let moves = known.into_iter().filter_map(told_move).collect();
             Ok(TreeMoveList { moves })
         });
         look.await?.map_err(|error: io::Error| {
@@ -338,6 +338,7 @@ impl Registry {
                 Wanted::Back(id) => Some(*id),
             },
             asked: request.clone(),
+            number: 0,
         };
         let carried = self
             .carry_held(begun, planned.rest, planned.neighbours, answer)

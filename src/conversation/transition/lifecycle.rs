@@ -235,7 +235,14 @@ impl<R> Model<R> {
                 self.touch();
                 let change = CallChange {
                     events: vec![Event::Deleted {}],
-                    ..CallChange::new(caller, Answer::Deleted(DeleteAnswer { remaining }), before)
+                    ..CallChange::new(
+                        caller,
+                        Answer::Deleted(DeleteAnswer {
+                            remaining,
+                            ..DeleteAnswer::default()
+                        }),
+                        before,
+                    )
                 };
                 self.write_change(ledger, change);
             }

@@ -32,6 +32,14 @@ impl Medium for FaultyFile {
         Ok(())
     }
 
+    fn allocate(&mut self, _: u64, to: u64) -> io::Result<()> {
+        let room = self.state.lock().unwrap().room;
+        match room.is_some_and(|room| (room as u64) < to) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         if self.state.lock().unwrap().sync_fails {
             return Err(io::Error::other("the sync failed"));

@@ -6,12 +6,14 @@
 //! the cwd's repository: it is not asked for these, and a resume goes on in a copy of the one that counts, which is that with
 //! the most turns. Blocks.
 
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 use jiff::Timestamp;
 
 use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
 use crate::transcript::dialect::turns_in_words as words;
 use crate::transcript::file_read::Identity;
 use crate::transcript::library::Library;
@@ -19,11 +21,19 @@ use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::opened::OpenTranscript;
 use crate::transcript::origin::Origin;
 
+/// The longest stub: a few records without a message.
+const STUB_LIMIT_BYTES: u64 = 64 * 1024;
+
 /// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
 pub(super) fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
+    // Asked first: another project's folder may be on a mount that does not respond.
+    let own = own_folder(root, Path::new(cwd)).join(file_name(id)?);
+    if is_no_stub(library, &own) {
+        return Ok(own);
+    }
     let mut found = locate(root, id, Some(Path::new(cwd)))?;
     let best = match found.as_slice() {
         [] => {
@@ -33,7 +43,6 @@ pub(super) fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Resul
             });
         }
         [_] => 0,
-        [first, ..] if is_in(root, cwd, first) && turns(library, first) > 0 => 0,
         several => {
             let ranks = several.iter().map(|path| rank(library, path)).enumerate();
             // Of equal ones the first.
@@ -137,6 +146,19 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
         line: 0,
         kind: FindingKind::OtherCopy,
         detail,
+    })
+}
+
+/// Whether there is a transcript with messages. A large one is not read to know that.
+fn is_no_stub(library: &Library, path: &Path) -> bool {
+    let bytes = path
+        .metadata()
+        .ok()
+        .filter(Metadata::is_file)
+        .map(|file| file.len());
+    bytes.is_some_and(|bytes| match bytes > STUB_LIMIT_BYTES {
+        true => is_blank(path).is_ok_and(|is_blank| !is_blank),
+        false => turns(library, path) > 0,
     })
 }
 

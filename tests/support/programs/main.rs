@@ -7,6 +7,8 @@
 )]
 
 #[cfg(target_os = "linux")]
+mod answered_calls;
+#[cfg(target_os = "linux")]
 mod fault_proxy;
 #[cfg(target_os = "linux")]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -24,6 +26,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.split_first() {
         Some((program, [])) if program == "scripted-agent" => scripted_agent::run(),
+        #[cfg(target_os = "linux")]
+        Some((program, rest)) if program == "answered-calls" => answered_calls::run(rest),
         #[cfg(target_os = "linux")]
         Some((program, rest)) if program == "fault-proxy" => fault_proxy::run(rest),
         Some((program, [folder, cwd, upstream, ids @ ..])) if program == "store-fill" => {

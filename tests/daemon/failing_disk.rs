@@ -1,0 +1,386 @@
+//! A disk that fails: what cannot be read or made durable is refused as that, with the path, and can be tried again. Nothing that was
+//! acknowledged is lost, nothing that was refused comes back, and no transcript counts as damaged.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::error::{BridgeError, ErrorKind};
+use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::turn::StopReason;
+use bridge_protocol::{CheckpointId, ConversationId};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use super::edits::places;
+use super::error_words;
+use crate::carrying::files_below;
+use crate::failing_calls::{Call, Calls};
+use crate::home::Home;
+use crate::support::App;
+use crate::watching::saved;
+
+/// As often as it is tried.
+const ALWAYS: usize = usize::MAX;
+
+/// The error of a call that may succeed later. It names the path.
+#[track_caller]
+fn passing(what: &str, told: Result<Value, BridgeError>, path: &Path) {
+    let error = told.expect_err(what);
+    assert_eq!(
+        (error.kind, error.retryable),
+        (ErrorKind::StoreFailed, true),
+        "{what}: {error:?}"
+    );
+    assert!(
+        error.message.contains(path.to_str().unwrap()),
+        "{what}: {error:?}"
+    );
+}
+
+/// After a sync that failed, the system may call the next one a success although nothing was written. What was refused must be
+/// neither there nor taken for saved, and each acknowledged change must be there after a kill.
+#[tokio::test]
+async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
+    let home = Home::new();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let (journal, bodies) = (home.data().join("journal.jsonl"), home.data().join("bodies"));
+    let title = |title: String| json!({"conversationId": id, "title": title});
+    let mut acknowledged = "one".to_owned();
+    // The line's own sync, the one after it was cut off again, and that of the next change before it writes.
+    for times in [1, 2, 3] {
+        for round in 0..times {
+            calls.fail(Call::Sync, &journal, Errno::IO, times);
+            let told = app
+                .call("conversation/update", title(format!("refused {times} {round}")))
+                .await;
+            passing("update", told, &journal);
+            assert_eq!(app.get(id).await.title, acknowledged);
+            assert!(calls.succeed() > 0);
+        }
+        acknowledged = format!("acknowledged {times}");
+        app.call("conversation/update", title(acknowledged.clone()))
+            .await
+            .unwrap();
+    }
+    // A long prompt is a file of its own, which the line names.
+    calls.fail(Call::Sync, &bodies, Errno::IO, 1);
+    let long = json!({"conversationId": id, "prompt": "word ".repeat(2_000)});
+    passing("prompt", app.call("conversation/prompt", long).await, &bodies);
+    assert_eq!(calls.succeed(), 1);
+    assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
+
+    calls.fail(Call::Sync, &journal, Errno::IO, ALWAYS);
+    passing(
+        "update",
+        app.call("conversation/update", title("refused at the end".to_owned()))
+            .await,
+        &journal,
+    );
+    let made = app.call("conversation/new", json!({"cwd": home.project()})).await;
+    passing("new", made, &journal);
+    daemon.kill();
+    calls.succeed();
+    let (daemon, app) = home.opened().await;
+    assert_eq!(app.get(id).await.title, acknowledged);
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+    let listed = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), 1, "{listed}");
+    let status = app.call("daemon/status", json!({})).await.unwrap();
+    assert!(status["store"]["failure"].is_null(), "{status}");
+    drop((app, daemon));
+}
+
+/// A journal that cannot be read now is not damaged: the start says so and leaves everything as it is.
+#[tokio::test]
+async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    daemon.kill();
+    let journal = home.data().join("journal.jsonl");
+    let before = (std::fs::read(&journal).unwrap(), names(&home.data()));
+    let calls = Calls::of(&home, &[Call::Read, Call::Open]);
+    for call in [Call::Read, Call::Open] {
+        calls.fail(call, &journal, Errno::IO, ALWAYS);
+        let (status, words) = Home::run_command(calls.command());
+        assert!(calls.succeed() > 0);
+        let error = error_words::check_start("on a disk that fails", status.code(), &words);
+        assert!(error.contains(journal.to_str().unwrap()), "{words}");
+        assert_eq!(
+            (std::fs::read(&journal).unwrap(), names(&home.data())),
+            before,
+            "{call:?}"
+        );
+    }
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+/// The names in the data folder.
+fn names(data: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(data).unwrap();
+    let mut names: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names
+}
+
+/// A conversation with two turns, closed, and a daemon that has read nothing of it.
+struct Scene<'a> {
+    home: &'a Home,
+    calls: &'a Calls<'a>,
+    id: ConversationId,
+    transcript: PathBuf,
+    /// The first turn.
+    first: CheckpointId,
+    /// The prompt of the second one.
+    second: String,
+}
+
+impl<'a> Scene<'a> {
+    async fn new(home: &'a Home, calls: &'a Calls<'a>) -> Self {
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let transcript = home.transcript_of(&app, id).await;
+        let first = app.checkpoints(id).await.pop().unwrap().id;
+        let second = places(&app, id).await[1][0].clone();
+        app.close(id).await;
+        Self {
+            home,
+            calls,
+            id,
+            transcript,
+            first,
+            second,
+        }
+    }
+
+    /// Calls that read the transcript, each with the member of its answer that says what is missing from it. Without one it is
+    /// refused.
+    fn reading(&self) -> Vec<(&'static str, Value, Option<&'static str>)> {
+        let id = self.id;
+        vec![
+            (
+                "conversation/history",
+                json!({"conversationId": id}),
+                Some("gaps"),
+            ),
+            (
+                "conversation/checkpoints",
+                json!({"conversationId": id}),
+                Some("gaps"),
+            ),
+            ("conversation/export", json!({"conversationId": id}), Some("gaps")),
+            ("transcript/list", json!({}), Some("unreadable")),
+            ("transcript/check", json!({"conversationId": id}), None),
+            (
+                "transcript/check",
+                json!({"conversationId": id, "repair": true}),
+                None,
+            ),
+            ("transcript/keep", json!({"conversationId": id}), None),
+            ("conversation/fork", json!({"conversationId": id}), None),
+            (
+                "conversation/fork",
+                json!({"conversationId": id, "inPlace": true}),
+                None,
+            ),
+        ]
+    }
+
+    /// Calls that continue the conversation, or change its history.
+    fn continuing(&self) -> Vec<(&'static str, Value, Option<&'static str>)> {
+        let id = self.id;
+        vec![
+            ("conversation/resume", json!({"conversationId": id}), None),
+            (
+                "conversation/resume",
+                json!({"conversationId": id, "minFidelity": "full"}),
+                None,
+            ),
+            (
+                "conversation/prompt",
+                json!({"conversationId": id, "prompt": "three"}),
+                None,
+            ),
+            (
+                "conversation/fork",
+                json!({"conversationId": id, "minFidelity": "full"}),
+                None,
+            ),
+            (
+                "conversation/fork",
+                json!({"conversationId": id, "at": self.first}),
+                None,
+            ),
+            (
+                "conversation/edit",
+                json!({"conversationId": id, "at": self.second, "prompt": "2"}),
+                None,
+            ),
+        ]
+    }
+
+    /// Each of these calls says that the files below this path cannot be read now.
+    async fn check(&self, app: &App, all: Vec<(&str, Value, Option<&str>)>, path: &Path) {
+        for (method, params, missing) in all {
+            let what = format!("{method} {params}");
+            let told = app.call(method, params).await;
+            let Some(missing) = missing else {
+                passing(&what, told, path);
+                continue;
+            };
+            let told = told.expect(&what);
+            let (missing, what) = (told[missing].to_string(), format!("{what}: {told}"));
+            assert!(missing.contains(path.to_str().unwrap()), "{what}");
+        }
+    }
+
+    /// With a disk that works again, everything is as it was.
+    async fn check_afterwards(&self, app: &App) {
+        assert!(self.calls.succeed() > 0);
+        let now = app.get(self.id).await;
+        assert_eq!((now.state, now.failure), (ConversationState::Idle, None));
+        assert_eq!(app.chain(self.id).await.len(), 1);
+        let resumed = app.resumed(self.id).await;
+        assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
+        assert_eq!(app.remembered(self.id).await, ["one", "two"]);
+        assert_eq!(files_below(&self.home.data().join("loopback/projects")).len(), 1);
+    }
+}
+
+/// Neither the daemon nor the agent can read the transcript. A new session would lose all of it.
+#[tokio::test]
+async fn a_transcript_that_cannot_be_read_now_is_neither_damaged_nor_replaced() {
+    let faults = [
+        (Call::Read, Errno::IO),
+        (Call::Open, Errno::IO),
+        (Call::Open, Errno::MFILE),
+    ];
+    for (call, errno) in faults {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let scene = Scene::new(&home, &calls).await;
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        calls.fail(call, &scene.transcript, errno, ALWAYS);
+        scene.check(&app, scene.reading(), &scene.transcript).await;
+        scene.check(&app, scene.continuing(), &scene.transcript).await;
+        scene.check_afterwards(&app).await;
+    }
+}
+
+/// The agent can open the session, but whether all turns are in it is unknown.
+#[tokio::test]
+async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
+    let home = Home::keeping_nothing();
+    let calls = Calls::of(&home, &[Call::Read]);
+    let scene = Scene::new(&home, &calls).await;
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    calls.fail_in(
+        Some(daemon.pid()),
+        Call::Read,
+        &scene.transcript,
+        Errno::IO,
+        ALWAYS,
+    );
+    scene.check(&app, scene.continuing(), &scene.transcript).await;
+    scene.check_afterwards(&app).await;
+}
+
+/// Nothing below the folder of all transcripts can be opened, or it cannot be listed.
+#[tokio::test]
+async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
+    for (call, errno) in [(Call::Open, Errno::MFILE), (Call::List, Errno::IO)] {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let scene = Scene::new(&home, &calls).await;
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let projects = home.data().join("loopback/projects");
+        calls.fail(call, &projects, errno, ALWAYS);
+        let mut reading = scene.reading();
+        if call == Call::List {
+            // The others find the transcript in the folder of its project.
+            reading.retain(|(method, ..)| *method == "transcript/list");
+        }
+        scene.check(&app, reading, &projects).await;
+        scene.check_afterwards(&app).await;
+    }
+}
+
+/// What the system has not written once it may never write: no later sync of the same file shows that it did.
+#[tokio::test]
+async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
+    let home = Home::new();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "one").await;
+    assert_eq!(saved(&mut events).await.prompt, "one");
+    let transcript = home.transcript_of(&app, id).await;
+    calls.fail(Call::Sync, &transcript, Errno::IO, 1);
+    for prompt in ["two", "three"] {
+        assert_eq!(app.send(id, prompt).await.stop_reason, StopReason::EndTurn);
+        // Saved in a round of the watching that comes after that of the turn before it.
+        let other = app.make(&home.project()).await;
+        let mut others = app.events(other).await;
+        app.send(other, "beside").await;
+        saved(&mut others).await;
+    }
+    assert_eq!(calls.succeed(), 1);
+    app.fork(id, true).await.unwrap();
+    app.send(id, "four").await;
+    assert_eq!(saved(&mut events).await.prompt, "four");
+    assert_eq!(app.remembered(id).await, ["one", "two", "three", "four"]);
+}
+
+/// The conversation is deleted, and whoever asked for its erasure is told that the files still have its words.
+#[tokio::test]
+async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it() {
+    let home = Home::keeping_nothing();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(app.begun(&home.project(), &["a secretprompt"]).await);
+    }
+    let new = home.data().join("journal.new");
+    calls.fail(Call::Sync, &new, Errno::IO, ALWAYS);
+    let delete = json!({"conversationId": ids[0], "transcripts": "delete"});
+    let answer = app.call("conversation/delete", delete).await.unwrap();
+    let told = answer["notErased"].as_str().unwrap();
+    assert!(told.contains(new.to_str().unwrap()), "{answer}");
+    let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    remove.env_clear().env("SESSIOND_HOME", home.path());
+    remove.args(["rm", "--transcripts", "--yes", &ids[1].to_string()]);
+    let output = remove.output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(
+        words.contains(new.to_str().unwrap()) && words.contains("sessionctl stop"),
+        "{words}"
+    );
+    assert!(calls.succeed() > 0);
+    let has_words = |file: &PathBuf| {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        bytes.windows(12).any(|part| part == b"secretprompt")
+    };
+    assert!(files_below(&home.data()).iter().any(has_words));
+    drop((app, daemon));
+    let (_daemon, app) = home.opened().await;
+    // The store does it before it takes a change.
+    let third = app.begun(&home.project(), &["one"]).await;
+    let left: Vec<PathBuf> = files_below(&home.data()).into_iter().filter(has_words).collect();
+    assert_eq!(left, [] as [PathBuf; 0]);
+    let delete = json!({"conversationId": third, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+}
