@@ -4,6 +4,7 @@
 //! `params.sessionId`. It never fails. In what is no JSON object it finds nothing.
 
 use super::MAX_DEPTH;
+use crate::transcript::fields::Json;
 use crate::transcript::scan::{Filter, Grammar, Pruner, Scanned, Table};
 
 /// The longest id, method or session id that is kept, in bytes as written without quotes. Ids are numbers or UUIDs; a longer one
@@ -62,7 +63,7 @@ impl IdScanner {
         let fields = record.fields();
         let is_id =
             |id: &&str| id.starts_with(['"', '-']) || id.starts_with(|first: char| first.is_ascii_digit());
-        let id = fields.raw("id").map(|id| id.get()).filter(is_id);
+        let id = fields.raw("id").map(Json::get).filter(is_id);
         Oversized {
             id: id.map(str::to_owned),
             method: fields.text("method"),

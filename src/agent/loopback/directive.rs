@@ -191,70 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn each_directive() {
-        let table = [
-            ("[[say hello  there]]", Directive::Say("hello  there".into())),
-            ("[[say two\nlines]]", Directive::Say("two\nlines".into())),
+    fn the_arguments_of_a_call_end_where_their_json_ends() {
+        for (arguments, input_json) in [
+            (" {\"a\":[[1]],\"b\":\"]]\"} ", "{\"a\":[[1]],\"b\":\"]]\"}"),
             (
-                "[[stream 10 5]]",
-                Directive::Stream {
-                    chunks: 10,
-                    interval_ms: 5,
-                },
+                " {\"n\":12345678901234567890.10}",
+                "{\"n\":12345678901234567890.10}",
             ),
-            ("[[tool Read {\"a\":1}]]", tool("Read", "{\"a\":1}")),
-            (
-                "[[tool Read {\"a\":[[1]],\"b\":\"]]\"} ]]",
-                tool("Read", "{\"a\":[[1]],\"b\":\"]]\"}"),
-            ),
-            (
-                "[[tool Read {\"n\":12345678901234567890.10}]]",
-                tool("Read", "{\"n\":12345678901234567890.10}"),
-            ),
-            ("[[tool Read {\n}]]", tool("Read", "{ }")),
-            ("[[tool Read]]", tool("Read", "{}")),
-            (
-                "[[call fs/read_text_file {\"path\":\"]]\"}]]",
-                Directive::Call {
-                    method: "fs/read_text_file".into(),
-                    params_json: "{\"path\":\"]]\"}".into(),
-                },
-            ),
-            (
-                "[[write a/b.txt some text]]",
-                Directive::Write {
-                    path: "a/b.txt".into(),
-                    text: "some text".into(),
-                },
-            ),
-            (
-                "[[write empty]]",
-                Directive::Write {
-                    path: "empty".into(),
-                    text: String::new(),
-                },
-            ),
-            ("[[ask may I?]]", Directive::Ask("may I?".into())),
-            ("[[limit 3]]", Directive::Limit { duration_ms: 3_000 }),
-            ("[[limit 0.25]]", Directive::Limit { duration_ms: 250 }),
-            ("[[fail overloaded]]", Directive::Fail(FailKind::Overloaded)),
-            ("[[fail auth]]", Directive::Fail(FailKind::Auth)),
-            ("[[fail network]]", Directive::Fail(FailKind::Network)),
-            ("[[fail context]]", Directive::Fail(FailKind::Context)),
-            ("[[crash]]", Directive::Crash),
-            ("[[hang]]", Directive::Hang),
-            ("[[deaf]]", Directive::Deaf),
-            ("[[linger]]", Directive::Linger),
-            ("[[skip next]]", Directive::SkipNext),
-            ("[[forget]]", Directive::Forget),
-            ("[[forget copies]]", Directive::ForgetCopies),
-            ("[[lose]]", Directive::Lose),
-            ("[[clear]]", Directive::Clear),
-            ("[[recall]]", Directive::Recall),
-            ("[[settings]]", Directive::Settings),
-        ];
-        for (text, directive) in table {
-            assert_eq!(parse(text), [directive], "{text}");
+            (" {\n}", "{ }"),
+            ("", "{}"),
+        ] {
+            let text = format!("[[tool Read{arguments}]]");
+            assert_eq!(parse(&text), [tool("Read", input_json)], "{text}");
         }
     }
 
