@@ -5,10 +5,10 @@
 //! checkpoints and pages are based. What lies beside the folders is shared, but `locate`, `relocate` and `library` also hold what
 //! is only Claude's. `file_read` decides whether a file must be read again, `indexes` caches what was read.
 //!
-//! `fields`, `lines`, `rewrite`, `scan`, `message`, `summary`, `check`, `on_disk`, `origin`, `relocate`, `checkpoint` and
-//! `preamble` are pure, as are the files of the folders that say so: they work on bytes and values that are handed to them. All
-//! else is the disk side: it blocks, and is called from threads that may. Nothing here knows a conversation, a chain, a socket
-//! or a runtime, and nothing here ever edits a transcript in place.
+//! `fields`, `lines`, `rewrite`, `scan`, `record_id`, `message`, `summary`, `check`, `on_disk`, `origin`, `relocate`,
+//! `checkpoint` and `preamble` are pure, as are the files of the folders that say so: they work on bytes and values that are
+//! handed to them. All else is the disk side: it blocks, and is called from threads that may. Nothing here knows a
+//! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod blank;
 mod cache;
