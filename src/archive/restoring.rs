@@ -291,7 +291,7 @@ pub(super) fn pour(
 /// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
 /// whole. Returns whether it was written; `placing` is called with its length before the file is there.
 fn write(
-    (folder, dialect): (&Folder<'_>, &dyn Dialect),
+    folder: &Folder<'_>,
     name: &str,
     path: &Path,
     (relocation, rejoined): (&Relocation, Option<&Rejoined>),

@@ -193,7 +193,7 @@ impl Archive {
 /// Writes what is kept of a file, only to be read: it need not survive a crash, and nothing is written once nobody waits for it.
 /// Returns how many bytes the copy has.
 fn unpack_file(
-    (folder, dialect): (&Folder<'_>, &dyn Dialect),
+    folder: &Folder<'_>,
     name: &str,
     path: &Path,
     (relocation, rejoined): (&Relocation, Option<&Rejoined>),
