@@ -129,10 +129,9 @@ fn read(lineage: &[LineageEntry]) -> Stack {
                 continue;
             }
             LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
-            // The user had the agent clear its context. Of sessions without content that took nothing away.
+            // The user had the agent clear its context. The turns before it may not be in the lineage yet.
             LineageReason::Rolled
-                if entry.cause == Some(RollCause::Cleared)
-                    && current.sessions.iter().any(|id| had_history(lineage, id)) =>
+                if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
                 done.push(Done::Branched(std::mem::take(&mut current)));
             }
