@@ -129,10 +129,9 @@ fn read(lineage: &[LineageEntry]) -> Stack {
                 continue;
             }
             LineageReason::Moved => done.push(Done::Moved { from: cwd.to_owned() }),
-            // The user had the agent clear its context. Of sessions without content that took nothing away.
+            // The user had the agent clear its context. The turns before it may not be in the lineage yet.
             LineageReason::Rolled
-                if entry.cause == Some(RollCause::Cleared)
-                    && current.sessions.iter().any(|id| had_history(lineage, id)) =>
+                if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
                 done.push(Done::Branched(std::mem::take(&mut current)));
             }
@@ -305,6 +304,18 @@ mod tests {
             self
         }
 
+        fn cleared_to(mut self, id: &str) -> Self {
+            let from = self.chain.head().unwrap().upstream_id.as_str().to_owned();
+            let link = NewLink {
+                cause: Some(RollCause::Cleared),
+                relation: Relation::Fresh,
+                ..link(id, LinkReason::Rolled, Some(&from), 0)
+            };
+            let appended = self.chain.append(link, Fidelity::None, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+
         fn reset(mut self) -> Self {
             let cleared = self.chain.clear(ClearReason::Reset, Timestamp::UNIX_EPOCH);
             self.lineage.extend(cleared.entries);
@@ -326,6 +337,18 @@ mod tests {
 
     fn to(id: &str, dropped: u64) -> Option<(String, u64)> {
         Some((id.to_owned(), dropped))
+    }
+
+    #[test]
+    fn a_clear_is_undone_and_what_came_after_it_goes_with_it() {
+        let past = Past::new()
+            .then("a", LinkReason::Created, None)
+            .turns(2)
+            .cleared_to("b")
+            .turns(3);
+        assert_eq!(past.next(), to("a", 3));
+        let past = past.undone();
+        assert_eq!((past.next(), past.chain.head().unwrap().turns), (None, 2));
     }
 
     #[test]

@@ -67,8 +67,6 @@ pub enum Input<R> {
         anchor: Result<Option<Anchor>, ConversationError>,
         /// Whether the earlier interrupted prompt, if any, is in the transcript.
         earlier: Option<Arrival>,
-        /// Whether the transcript had been deleted or cut off and was restored.
-        is_restored: bool,
     },
     /// The scheduled continuation is due, and begins this turn.
     Due(TurnId),

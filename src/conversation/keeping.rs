@@ -402,39 +402,6 @@ pub(super) fn bring_back(
     Ok(())
 }
 
-/// Restores the transcript of an open session that was deleted, emptied or cut off, before its agent appends the next prompt to
-/// what is left. Only if nothing is lost by that: the agent has the rest in memory, and the file must not lack what it continues.
-/// Whether it was restored.
-pub(super) fn restore_open(services: &Services, record: &ConversationRecord, id: &UpstreamId) -> bool {
-    let Ok(entry) = services.agent(&record.agent) else {
-        return false;
-    };
-    let Some((root, format)) = entry.listed_transcripts() else {
-        return false;
-    };
-    // Other agents keep the file open and write to it even after it was deleted.
-    if !format.dialect().can().copy || !is_lost(services, &entry, record, id) {
-        return false;
-    }
-    let is_whole = match format.dialect().is_gone(root, id.as_str()) {
-        true => lacking(services, &entry, id).is_ok_and(|missing| missing == MissingTurns::Known(0)),
-        false => true,
-    };
-    if !is_whole {
-        return false;
-    }
-    match restore(services, &entry, Some(&SessionRef::of(record, id).cwd), id) {
-        Ok(restored) => {
-            tracing::warn!(conversation = %record.id, upstream_id = %id, ?restored, "restored the transcript of an open session from its backup");
-            !restored.is_empty()
-        }
-        Err(error) => {
-            tracing::warn!(conversation = %record.id, upstream_id = %id, error = chain_text(&error), "the transcript of an open session could not be restored");
-            false
-        }
-    }
-}
-
 /// Whether the transcript of a session of a conversation is [missing](is_missing), and kept.
 pub(super) fn is_lost(
     services: &Services,

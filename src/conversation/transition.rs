@@ -49,12 +49,8 @@ impl<R> Model<R> {
                 turn_id,
                 anchor,
                 earlier,
-                is_restored,
             } => {
                 self.note_arrival(earlier);
-                if is_restored {
-                    self.note_restored();
-                }
                 self.anchored(&turn_id, anchor);
             }
             Input::Due(turn_id) => self.fall_due(turn_id),

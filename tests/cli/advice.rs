@@ -55,6 +55,52 @@ fn a_default_agent_that_is_not_installed_is_not_used() {
 }
 
 #[test]
+fn a_prompt_that_clears_says_how_to_go_back() {
+    let home = Home::new();
+    home.said(&["new", "--title", "Grey heron"]);
+    home.said(&["send", ".", "before"]);
+    let old = home.said(&["show", ".", "--json"]);
+    let old: Value = serde_json::from_str(&old).unwrap();
+    let old = old["conversation"]["head"].as_str().unwrap();
+    let cleared = home.run(&["send", ".", "[[clear]]"]);
+    assert!(text(&cleared.stderr).contains("Go back to "), "{cleared:?}");
+    let forked = home.run(&["history", old]);
+    assert!(
+        text(&forked.stderr).contains("is an earlier one of conversation"),
+        "{forked:?}"
+    );
+    home.said(&["undo", "."]);
+    assert!(home.said(&["history", "."]).contains("before"));
+}
+
+#[test]
+fn a_lost_transcript_is_not_called_a_beginning() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    fs::write(
+        home.path().join("config/config.toml"),
+        "[keep]\nenabled = false\n",
+    )
+    .unwrap();
+    home.said(&["send", "--new", "before"]);
+    home.said(&["close", "."]);
+    fs::remove_dir_all(home.path().join("data/loopback/projects")).unwrap();
+    for command in [
+        &["history", "."][..],
+        &["edit", ".", "--at", "1", "x"],
+        &["send", ".", "x"],
+    ] {
+        let said = home.run(command);
+        let said = text(&said.stderr);
+        assert!(!said.contains("no turns yet"), "{command:?}: {said}");
+        assert!(
+            said.contains("sessionctl") && said.contains(" reset "),
+            "{command:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn commands_of_the_archive_say_which_conversation_they_act_on() {
     let home = Home::new();
     let id = home.said(&["new", "--title", "Grey heron"]);

@@ -485,6 +485,21 @@ async fn the_agents_own_clear_is_followed() {
     assert_eq!(found["conversation"]["id"], json!(id));
 }
 
+#[tokio::test]
+async fn an_undo_takes_back_the_agents_own_clear() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let old = app.send(id, "before").await.upstream_id;
+    app.send(id, "[[clear]]").await;
+    app.send(id, "after").await;
+    app.ask("conversation/undo", id).await;
+    assert_eq!(app.get(id).await.head, Some(old));
+    let remembered = app.remembered(id).await;
+    assert!(remembered.contains(&"before".to_owned()), "{remembered:?}");
+    assert!(!remembered.contains(&"after".to_owned()), "{remembered:?}");
+}
+
 /// An agent that can bring nothing back and whose transcripts nobody can read: honest, and only anew when
 /// asked.
 #[tokio::test]

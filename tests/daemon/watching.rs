@@ -408,6 +408,22 @@ async fn another_writer_on_a_live_session_is_told_once_each_time() {
     assert_eq!(events.until("foreignWriter").await, told);
 }
 
+#[tokio::test]
+async fn a_client_that_comes_later_hears_of_another_writer_with_its_prompt() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "here").await;
+    until_saved(&mut events, 1).await;
+    let path = transcript(&app, &home, id).await;
+    append_turn(&path, "there");
+    let told = events.until("foreignWriter").await;
+    let mut later = app.events(id).await;
+    app.send(id, "again").await;
+    assert_eq!(later.until("foreignWriter").await, told);
+}
+
 /// Everything that a conversation goes through by itself, with an ear on all of it.
 // Against D5.
 #[tokio::test]

@@ -414,27 +414,22 @@ impl Actor {
         let unjudged = |cut: &&CutPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
-        let record = record.clone();
         let looked = self.look_at_transcripts(move |services| {
-            let restored = head
-                .as_ref()
-                .map(|head| keeping::restore_open(services, &record, &head.upstream_id));
             let earlier = cut.map(|(record, cut)| arrival::arrival(services, &record, &cut));
             let anchor = head.and_then(|head| arrival::anchor(services, &head));
-            (anchor, earlier, restored.unwrap_or_default())
+            (anchor, earlier)
         });
         self.writes.push_back(Box::pin(async move {
-            let (anchor, earlier, is_restored) = match looked.await {
-                Ok((anchor, earlier, is_restored)) => (Ok(anchor), earlier, is_restored),
+            let (anchor, earlier) = match looked.await {
+                Ok((anchor, earlier)) => (Ok(anchor), earlier),
                 // A read that panicked found nothing.
-                Err(ConversationError::Lost) => (Ok(None), None, false),
-                Err(error) => (Err(error), None, false),
+                Err(ConversationError::Lost) => (Ok(None), None),
+                Err(error) => (Err(error), None),
             };
             Box::new(Input::Anchored {
                 turn_id,
                 anchor,
                 earlier,
-                is_restored,
             })
         }));
     }

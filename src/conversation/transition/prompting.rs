@@ -25,14 +25,6 @@ impl<R> Model<R> {
         self.out.push(Effect::Anchor(turn.asked.turn_id.clone()));
     }
 
-    /// The transcript of the open session was restored before a prompt goes out.
-    pub(super) fn note_restored(&mut self) {
-        if let Session::Live(live) = &self.session {
-            let upstream_id = live.upstream_id.clone();
-            self.emit(Event::ForeignWriter { upstream_id });
-        }
-    }
-
     /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
     pub(super) fn anchored(&mut self, turn_id: &TurnId, anchor: Result<Option<Anchor>, ConversationError>) {
         let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);

@@ -381,7 +381,6 @@ impl World {
                 turn_id,
                 anchor,
                 earlier: self.earlier,
-                is_restored: false,
             },
             now,
         );
