@@ -366,11 +366,10 @@ mod tests {
         assert_eq!(back.undone().next(), None);
         // A reset leaves no session that could say that its folder was moved back.
         let mut back = moved().reset().undone();
-        back.chain.relocate(
-            |_, _| Some(old.clone()),
-            LinkReason::Undone,
-            Timestamp::UNIX_EPOCH,
-        );
+        let to_old = |_: &Link, _| Some(old.clone());
+        let _unheard = back
+            .chain
+            .relocate(to_old, LinkReason::Undone, Timestamp::UNIX_EPOCH);
         assert_eq!(back.next(), None);
     }
 

@@ -296,7 +296,7 @@ impl From<TranscriptError> for ConversationError {
         match error {
             TranscriptError::AlreadyExists { path } => Self::NotReplaced { path },
             _ if error.is_absence() => Self::NotFound { what },
-            _ => Self::of_damage(error, |what| what),
+            _ => Self::of_damage(&error, |what| what),
         }
     }
 }
@@ -309,10 +309,10 @@ impl ConversationError {
     }
 
     /// Damage of a transcript in these words, unless the error says nothing of the transcript.
-    pub(super) fn of_damage(error: TranscriptError, words: impl FnOnce(String) -> String) -> Self {
-        match StoreFailure::of_reading(&error) {
+    pub(super) fn of_damage(error: &TranscriptError, words: impl FnOnce(String) -> String) -> Self {
+        match StoreFailure::of_reading(error) {
             Some(failure) => Self::StoreFailed(failure),
-            None => Self::TranscriptDamaged(words(chain_text(&error))),
+            None => Self::TranscriptDamaged(words(chain_text(error))),
         }
     }
 }

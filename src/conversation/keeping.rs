@@ -372,11 +372,11 @@ pub(super) fn bring_back(
     let gone = |what: String| {
         ConversationError::TranscriptDamaged(format!("the transcript of session {id} is missing, and {what}"))
     };
-    let unread = |error| {
+    let unread = |error: TranscriptError| {
         let words = |why| {
             format!("the transcript of session {id} is missing, and its backup could not be restored: {why}")
         };
-        ConversationError::of_damage(error, words)
+        ConversationError::of_damage(&error, words)
     };
     let is_head = record.chain.head().is_some_and(|head| head.upstream_id == *id);
     if let Some(lost) = lost_turns(services, entry, id).map_err(unread)? {

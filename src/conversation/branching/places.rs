@@ -258,7 +258,7 @@ fn point(root: &Path, format: Format, end: &KeptEnd) -> Result<Option<String>, C
     let until: Option<CheckpointRef> = end.until.as_str().parse().ok();
     let Some(until) = until else { return Ok(None) };
     let item = format.dialect().fork_point(root, end.session.as_str(), &until);
-    item.map_err(|error| ConversationError::of_damage(error, |why| why))
+    item.map_err(|error| ConversationError::of_damage(&error, |why| why))
 }
 
 /// Why there is no branch. An error of the disk may be temporary, so it is no reason to retell less of the history.

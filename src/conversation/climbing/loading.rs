@@ -13,6 +13,7 @@ use crate::conversation::history::{History, Reach};
 use crate::conversation::recovery::Goal;
 use crate::conversation::services::{Services, chain_text};
 use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
 use crate::transcript::opened::Loss;
 use crate::transcript::shelf::Format;
 
@@ -82,7 +83,7 @@ fn count(
     id: &UpstreamId,
     is_restored: bool,
 ) -> Result<Option<Counted>, ConversationError> {
-    let damaged = |error| ConversationError::of_damage(error, |why| why);
+    let damaged = |error: TranscriptError| ConversationError::of_damage(&error, |why| why);
     let dialect = format.dialect();
     let mut own = match dialect.open(services.session(root, &record.cwd, id), None) {
         Err(error) if error.is_absence() => return Ok(None),

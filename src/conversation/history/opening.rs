@@ -51,7 +51,7 @@ impl History {
                 .is_none_or(|opened| opened.begins_elsewhere() || has_damage(opened))
         {
             kept = keeping::in_place_of_lost(services, entry, &upstream_id)
-                .map_err(|error| ConversationError::of_damage(error, |why| lost_with_backup(&why)))?;
+                .map_err(|error| ConversationError::of_damage(&error, |why| lost_with_backup(&why)))?;
             if let Some(kept) = &kept {
                 opened = open_in(kept.root());
             }
