@@ -50,8 +50,8 @@ pub fn shown_title(title: &str) -> String {
 
 /// The title as it is shown, cut to the limit between characters, for a title that no caller can be asked to shorten.
 #[must_use]
-pub fn shortened_title(title: String) -> String {
-    let mut title = shown_title(&title);
+pub fn shortened_title(title: &str) -> String {
+    let mut title = shown_title(title);
     let end = (0..=title.len().min(TITLE_LIMIT_BYTES))
         .rev()
         .find(|end| title.is_char_boundary(*end));
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn a_title_is_cut_between_characters() {
         let fits = "é".repeat(TITLE_LIMIT_BYTES / 2);
-        assert_eq!(shortened_title(fits.clone()), fits);
-        assert_eq!(shortened_title(format!("{fits}x")), fits);
+        assert_eq!(shortened_title(&fits), fits);
+        assert_eq!(shortened_title(&format!("{fits}x")), fits);
         let odd = format!("x{fits}");
-        let cut = shortened_title(odd.clone());
+        let cut = shortened_title(&odd);
         assert_eq!(cut.len(), TITLE_LIMIT_BYTES - 1);
         assert!(odd.starts_with(&cut));
     }
@@ -108,7 +108,7 @@ mod tests {
         #[test]
         fn no_title_is_too_strange(text in "[\u{130}\u{1e9e}\u{1f600}a]{0,40}|\\PC{0,40}", times in 1usize..200) {
             let text = text.repeat(times);
-            let title = shortened_title(text.clone());
+            let title = shortened_title(&text);
             prop_assert!(text.starts_with(&title));
             prop_assert!(title == text || title.len() + 4 > TITLE_LIMIT_BYTES);
             prop_assert_eq!(check_title(&title), Ok(()));

@@ -113,7 +113,7 @@ pub(super) fn listable(mut conversation: Conversation) -> Conversation {
         interrupt.options = None;
         interrupt.request = RawJson::from(serde_json::json!({}));
     }
-    conversation.title = shortened_title(conversation.title);
+    conversation.title = shortened_title(&conversation.title);
     if conversation.namespace.len() > NAMESPACE_LIMIT_BYTES {
         conversation.namespace.clear();
     }

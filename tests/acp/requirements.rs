@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -166,24 +165,6 @@ fn the_process_ends_with_its_input_although_the_daemon_does_not_answer() {
     let (status, complaint) = editor.end();
     assert!(status.success() && complaint.is_empty(), "{status}: {complaint}");
     daemon.signal(Signal::CONT);
-}
-
-/// Editors wait about that long, and then kill it. A busy machine may delay one process, but not each of them.
-#[test]
-fn the_process_ends_within_three_seconds_of_its_input() {
-    const TRIES: usize = 5;
-    let home = Home::new();
-    let daemon = home.start();
-    let is_in_time = || {
-        let (mut editor, session) = Editor::in_session(&home);
-        editor.begin_endless(&session);
-        daemon.signal(Signal::STOP);
-        let end = Instant::now() + Duration::from_secs(3);
-        let (status, _) = editor.end();
-        daemon.signal(Signal::CONT);
-        status.success() && Instant::now() < end
-    };
-    assert!((0..TRIES).any(|_| is_in_time()));
 }
 
 /// An editor may start it with `PATH` as the whole environment. The folders are then those of the user's entry in `/etc/passwd`,

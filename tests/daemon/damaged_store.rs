@@ -8,10 +8,12 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::event::Event;
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::error_words::check_start;
 use super::external_changes::limit_files;
+use crate::failing_calls::{Call, Calls};
 use crate::home::Home;
 use crate::support::{App, Refusal};
 use crate::test_programs;
@@ -528,12 +530,11 @@ async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
     app.send(id, "one").await;
     drop((app, daemon));
     let path = only_body(&home);
-    let content = fs::read(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    // A read of it fails as on a failing disk: it may be whole, so that the conversation does not continue without it.
-    std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
-
-    let (daemon, _app) = home.opened().await;
+    // It may be whole, so that the conversation does not continue without it.
+    let calls = Calls::of(&home, &[Call::Read]);
+    calls.fail(Call::Read, &path, Errno::IO, usize::MAX);
+    let daemon = calls.start();
+    daemon.app().await;
     let mut raw = daemon.raw().await;
     let of = |more: serde_json::Value| {
         let mut params = json!({"conversationId": id});
@@ -557,8 +558,6 @@ async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
         .await;
     daemon.kill();
 
-    fs::remove_file(&path).unwrap();
-    fs::write(&path, content).unwrap();
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one"]);
     assert_eq!(app.get(id).await.settings.system_prompt, Some(prompt));

@@ -381,7 +381,7 @@ fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> 
     let agent = entry.name.clone();
     let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
     let own_title = origin.title.unwrap_or_default();
-    record.title = shortened_title(adoption.title.unwrap_or(own_title));
+    record.title = shortened_title(&adoption.title.unwrap_or(own_title));
     // Each resume reports again what is missing from the middle.
     let fidelity = match origin.breaks {
         0 => Fidelity::Full,

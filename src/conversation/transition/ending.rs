@@ -155,8 +155,8 @@ impl<R> Model<R> {
         let (usage, other) = answer.map_or((None, None), members_of);
         // Agents name a session by its first answer.
         if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
-            self.record.title =
-                title_of(&turn.asked.prompt.to_text()).map_or_else(String::new, shortened_title);
+            self.record.title = title_of(&turn.asked.prompt.to_text())
+                .map_or_else(String::new, |title| shortened_title(&title));
         }
         let result = TurnResult {
             turn_id: turn.asked.turn_id.clone(),

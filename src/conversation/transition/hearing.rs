@@ -165,7 +165,7 @@ impl<R> Model<R> {
             && self.record.title.is_empty()
             && !title.is_empty()
         {
-            self.record.title = shortened_title(title);
+            self.record.title = shortened_title(&title);
             self.note_change();
         }
     }

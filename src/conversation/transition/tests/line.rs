@@ -170,7 +170,6 @@ fn the_same_call_takes_those_before_it_along() {
         let mut world = running();
         world.queue("third");
         world.prompt_with("fourth", OnBusy::Queue, Fidelity::Text, Some("k"));
-        world.queue("fifth");
         world.is_killed();
         world.forget_log();
         if other_runs {
@@ -190,7 +189,7 @@ fn the_same_call_takes_those_before_it_along() {
         }
         assert_eq!(sent, ["third", "fourth"], "{other_runs}");
         assert!(world.answers[&again].is_ok());
-        assert_eq!(line(&world), ["t5+"]);
+        assert!(line(&world).is_empty());
     }
 }
 
