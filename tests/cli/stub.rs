@@ -51,9 +51,6 @@ pub(crate) const WORK: [(&str, u64); 16] = [
 /// See [`WORK`].
 pub(crate) const WORK_MIB: u64 = 8;
 
-/// The id of every subscription.
-const SUBSCRIPTION: u64 = 7;
-
 /// See [`WORK`].
 pub(crate) const HELD: &str = "held";
 
@@ -78,8 +75,8 @@ pub(crate) struct Stub {
 struct Shared {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
     called: Arc<Condvar>,
-    /// What is to be written to each connection that subscribed.
-    subscribers: Arc<Mutex<Vec<mpsc::UnboundedSender<String>>>>,
+    /// What is to be written for each subscription. Their ids are their places, counted over all connections.
+    subscribers: Arc<Mutex<Vec<Option<mpsc::UnboundedSender<String>>>>>,
     released: Arc<Notify>,
     /// The question that waits for an answer.
     open: Arc<Mutex<Option<Value>>>,
@@ -192,7 +189,9 @@ async fn call(line: String, methods: Arc<Methods>, shared: Shared, to_write: mps
     let write = |line: String| drop(to_write.send(line));
     if request["method"] == "conversation/subscribe" {
         shared.arrived("conversation/subscribe", request["params"].clone());
-        write(json!({"jsonrpc": "2.0", "id": request["id"], "result": SUBSCRIPTION}).to_string());
+        let mut subscribers = shared.subscribers.lock().unwrap();
+        let notification = |event: &Value| notification(subscribers.len(), event);
+        write(json!({"jsonrpc": "2.0", "id": request["id"], "result": subscribers.len()}).to_string());
         if request["params"]["after"].is_null() {
             let conversation: Value = serde_json::from_str(GET_RESULT).unwrap();
             let updates = shared.updates.lock().unwrap().clone();
@@ -210,7 +209,7 @@ async fn call(line: String, methods: Arc<Methods>, shared: Shared, to_write: mps
             write(notification(&update("after the gap")));
             write(notification(&turn_ended("up-1")));
         }
-        shared.subscribers.lock().unwrap().push(to_write.clone());
+        subscribers.push(Some(to_write.clone()));
         return;
     }
     let answer = match methods.get(request["method"].as_str().unwrap()) {
@@ -547,10 +546,10 @@ fn update_of(message: &Value, text: &str) -> Value {
         "messageId": message, "content": {"type": "text", "text": text}}})
 }
 
-fn notification(event: &Value) -> String {
+fn notification(subscription: usize, event: &Value) -> String {
     let envelope =
         json!({"conversationId": ID, "cursor": "e1:1", "at": "2026-11-03T10:00:00Z", "event": event});
-    let params = json!({"subscription": SUBSCRIPTION, "result": envelope});
+    let params = json!({"subscription": subscription, "result": envelope});
     json!({"jsonrpc": "2.0", "method": "conversation/event", "params": params}).to_string()
 }
 
@@ -589,11 +588,14 @@ impl Shared {
     }
 
     fn emit(&self, event: &Value) {
-        let mut subscribers = self.subscribers.lock().unwrap();
-        // A subscriber that has left hears nothing more.
-        subscribers.retain(|subscriber| subscriber.send(notification(event)).is_ok());
-        if event["type"] == "lagged" {
-            subscribers.clear();
+        for (subscription, subscriber) in self.subscribers.lock().unwrap().iter_mut().enumerate() {
+            if let Some(to_write) = subscriber {
+                let is_there = to_write.send(notification(subscription, event)).is_ok();
+                // A subscriber that has left, or was too slow, hears nothing more.
+                if !is_there || event["type"] == "lagged" {
+                    *subscriber = None;
+                }
+            }
         }
     }
 }
