@@ -240,36 +240,6 @@ async fn the_interrupted_turn_is_continued_before_the_repeated_calls() {
     assert_eq!(asked[1..], ["one", "two", "three"]);
 }
 
-/// The prompts were queued behind a turn that asks a question, and wait for that answer still.
-#[tokio::test]
-async fn a_repeated_call_waits_for_the_question_of_the_interrupted_turn() {
-    let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["before"]).await;
-    let mut raw = daemon.raw().await;
-    raw.send("conversation/prompt", named(id, "[[ask Really?]]"))
-        .await;
-    app.once(id, |conversation| !conversation.interrupts.is_empty())
-        .await;
-    raw.send("conversation/prompt", named(id, "two")).await;
-    app.once(id, |conversation| conversation.queue.len() == 1).await;
-    daemon.kill();
-    let (daemon, app) = home.opened().await;
-    let mut raw = daemon.raw().await;
-    let repeated = raw.send("conversation/prompt", named(id, "two")).await;
-    let waits = |conversation: &Conversation| conversation.queue.iter().any(|waiting| !waiting.held);
-    let question = app.once(id, waits).await.interrupts.remove(0).id;
-    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
-    let respond = json!({"conversationId": id, "interruptId": question, "outcome": outcome});
-    app.call("conversation/respond", respond).await.unwrap();
-    let answer = answer_to(&mut raw, repeated).await;
-    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let asked = prompts(&app, &home, id).await;
-    assert_eq!(asked.last().unwrap(), "two", "{asked:?}");
-    assert_eq!(asked.len(), 4, "{asked:?}");
-}
-
 #[tokio::test]
 async fn what_is_held_can_be_cancelled_for_good() {
     let home = Home::new();

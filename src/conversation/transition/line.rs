@@ -81,16 +81,10 @@ impl<R> Model<R> {
         self.queue_in_order(released);
     }
 
-    /// Whether the interrupted turn is to be settled before what is held behind it: it asks a question, or is about to be
-    /// continued.
+    /// Whether the interrupted turn is about to be continued, before what is held behind it.
     fn is_cut_first(&self) -> bool {
         let continuation = self.record.continuation.as_ref();
-        let is_due = continuation.is_some_and(|continuation| continuation.at <= self.now);
-        let asks = !self.record.interrupts.is_empty();
-        self.record
-            .cut
-            .as_ref()
-            .is_some_and(|cut| is_due || cut.asks && asks)
+        self.record.cut.is_some() && continuation.is_some_and(|continuation| continuation.at <= self.now)
     }
 
     /// Whether the queue waits for the interrupted turn.
