@@ -4,7 +4,6 @@
 //! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
 //! without waiting.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,18 +14,18 @@ use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use super::forwarding::Forwarding;
 use super::peer::{Asked, Open, Peer};
 use super::{commands, message};
 use crate::agent::message::{RequestKind, method};
-use crate::agent::subagent;
 use crate::bridge::{Bridge, Encoded, Taken};
 use crate::server::PushError;
 
 mod held;
+mod lines;
 mod prompts;
 mod subscriber;
 
@@ -282,18 +281,6 @@ impl Session {
         self.replay_as_it_is(&update).await;
     }
 
-    /// The update with the agent's commands, followed by ours.
-    fn announcement(&self, state: &State) -> String {
-        let commands = match self.peer.wants_commands() {
-            true => commands::announced(state.commands.as_ref()),
-            false => state.commands.clone().unwrap_or_else(|| RawJson::from(json!([]))),
-        };
-        format!(
-            r#"{{"sessionUpdate":"{COMMANDS}","availableCommands":{}}}"#,
-            commands.get()
-        )
-    }
-
     /// The command of ours that a prompt is, and what follows its name.
     pub(super) fn command_in(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
         let wanted = self.peer.wants_commands();
@@ -352,14 +339,6 @@ impl Session {
         }
     }
 
-    /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
-    pub(super) fn note(&self, words: &str) -> String {
-        match self.peer.client().takes("notice") {
-            true => message::notice(words),
-            false => message::text_chunk(words),
-        }
-    }
-
     /// Tells the user something about the conversation.
     pub(super) fn send_note(&self, words: &str) {
         self.send_own(&self.line(&self.note(words)));
@@ -394,11 +373,6 @@ impl Session {
         }
     }
 
-    /// The parameters of a request of the agent, as the editor gets them.
-    pub(super) fn params_for_editor(&self, params: &str) -> String {
-        self.for_editor(&self.lock(), params)
-    }
-
     /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
     /// are held back: the agent may release its terminals.
     pub(super) fn send_request(&self, line: &str) -> bool {
@@ -417,17 +391,6 @@ impl Session {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that runs under the lock can leave it half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn line(&self, update: &str) -> String {
-        format!("{}{update}}}}}", self.head)
-    }
-
-    /// An update with the other parameters of the agent.
-    fn line_with(&self, params: &str, update: &str) -> String {
-        let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
-        let params = message::with_member(params, "update", update);
-        message::notification("session/update", &message::with_session(&params, &self.name))
     }
 
     fn on_encoded(
@@ -501,90 +464,6 @@ impl Session {
         }
     }
 
-    /// The update as the editor gets it, with the options that it supports; none if it knows no updates of this kind. `params`:
-    /// what the update came with. From an announcement on, the editor knows the session of a subagent.
-    fn shown<'a>(
-        &self,
-        state: &mut State,
-        kind: &str,
-        update: &'a str,
-        params: Option<&str>,
-    ) -> Option<Cow<'a, str>> {
-        let client = self.peer.client();
-        if !client.takes(kind) {
-            return None;
-        }
-        if let Some(session) = subagent::announced(kind, update) {
-            state.subagents.insert(session);
-            if state.subagents.len() > subagent::MAX_SESSIONS {
-                state.subagents.shift_remove_index(0);
-            }
-            if let Some(of_agent) = params.and_then(|params| message::text_of(params, "sessionId")) {
-                state.id_of_agent = of_agent;
-            }
-        }
-        match kind {
-            OPTIONS => {
-                let reported = message::member(update, "configOptions");
-                let shown = reported.clone().map(|reported| client.shown_options(reported));
-                let is_changed = shown != reported;
-                let changed = shown
-                    .filter(|_| is_changed)
-                    .map(|shown| message::with_member(update, "configOptions", shown));
-                Some(changed.map_or(update.into(), Cow::from))
-            }
-            "session_message" => {
-                let ends = ["senderSessionId", "recipientSessionId"].into_iter();
-                let own =
-                    ends.filter(|name| message::text_of(update, name).as_ref() == Some(&state.id_of_agent));
-                Some(own.fold(update.into(), |update, name| {
-                    message::with_member(&update, name, Value::from(&*self.name).into()).into()
-                }))
-            }
-            _ => Some(update.into()),
-        }
-    }
-
-    /// The message for an update of the running turn that is replayed.
-    fn line_of(&self, state: &mut State, event: &Encoded) -> Option<String> {
-        if let Some(params) = event.of_subagent() {
-            return self.line_of_subagent(state, params);
-        }
-        let update = event.update()?;
-        let kind = message::kind_of(update);
-        let shown = self.shown(state, &kind, update, event.params());
-        let shown = shown.filter(|_| kind != COMMANDS)?;
-        Some(match event.params() {
-            Some(params) => self.line_with(params, &shown),
-            None => self.line(&shown),
-        })
-    }
-
-    /// An update in the session of a subagent, for an editor that knows that session and updates of this kind.
-    fn line_of_subagent(&self, state: &mut State, params: &str) -> Option<String> {
-        let session = message::text_of(params, "sessionId")?;
-        let update = message::member(params, "update").filter(|_| state.subagents.contains(&session))?;
-        let params = match self.shown(state, &message::kind_of(update.get()), update.get(), None)? {
-            Cow::Borrowed(_) => params.to_owned(),
-            Cow::Owned(shown) => message::with_member(params, "update", RawJson::from_text(shown).ok()?),
-        };
-        Some(message::notification("session/update", &params))
-    }
-
-    /// The parameters of a message of the agent with the id that the editor knows: that of a subagent's session is the agent's own.
-    fn for_editor(&self, state: &State, params: &str) -> String {
-        let session = message::text_of(params, "sessionId");
-        match session.is_some_and(|session| state.subagents.contains(&session)) {
-            true => params.to_owned(),
-            false => message::with_session(params, &self.name),
-        }
-    }
-
-    /// Whether this is the session of a subagent that the editor knows.
-    pub(super) fn has_subagent(&self, session: &str) -> bool {
-        self.lock().subagents.contains(session)
-    }
-
     fn on_event(
         self: &Arc<Self>,
         state: &mut State,
@@ -603,7 +482,7 @@ impl Session {
                 if std::mem::take(&mut state.replays) && is_whole && !conversation.interrupts.is_empty() {
                     // A question may come from a subagent's session that the replay announces.
                     for event in updates {
-                        drop(self.line_of(state, event));
+                        self.note_announced(state, event);
                     }
                 }
                 let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);

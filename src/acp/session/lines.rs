@@ -1,0 +1,154 @@
+//! The messages of a session as its editor gets them: with the ids that it knows, and without what it does not support.
+//!
+//! Sends nothing.
+
+use std::borrow::Cow;
+
+use bridge_protocol::raw::RawJson;
+use serde_json::{Value, json};
+
+use super::super::{commands, message};
+use super::{COMMANDS, OPTIONS, Session, State};
+use crate::agent::subagent;
+use crate::bridge::Encoded;
+
+impl Session {
+    /// The parameters of a request of the agent, as the editor gets them.
+    pub(in crate::acp) fn params_for_editor(&self, params: &str) -> String {
+        self.for_editor(&self.lock(), params)
+    }
+
+    pub(super) fn line(&self, update: &str) -> String {
+        format!("{}{update}}}}}", self.head)
+    }
+
+    /// An update with the other parameters of the agent.
+    pub(super) fn line_with(&self, params: &str, update: &str) -> String {
+        let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
+        let params = message::with_member(params, "update", update);
+        message::notification("session/update", &message::with_session(&params, &self.name))
+    }
+
+    /// The update as the editor gets it, with the options that it supports; none if it knows no updates of this kind. `params`:
+    /// what the update came with.
+    pub(super) fn shown<'a>(
+        &self,
+        state: &mut State,
+        kind: &str,
+        update: &'a str,
+        params: Option<&str>,
+    ) -> Option<Cow<'a, str>> {
+        let client = self.peer.client();
+        if !client.takes(kind) {
+            return None;
+        }
+        note_subagent(state, kind, update, params);
+        match kind {
+            OPTIONS => {
+                let reported = message::member(update, "configOptions");
+                let shown = reported.clone().map(|reported| client.shown_options(reported));
+                let is_changed = shown != reported;
+                let changed = shown
+                    .filter(|_| is_changed)
+                    .map(|shown| message::with_member(update, "configOptions", shown));
+                Some(changed.map_or(update.into(), Cow::from))
+            }
+            "session_message" => {
+                let ends = ["senderSessionId", "recipientSessionId"].into_iter();
+                let own =
+                    ends.filter(|name| message::text_of(update, name).as_ref() == Some(&state.id_of_agent));
+                Some(own.fold(update.into(), |update, name| {
+                    message::with_member(&update, name, Value::from(&*self.name).into()).into()
+                }))
+            }
+            _ => Some(update.into()),
+        }
+    }
+
+    /// The message for an update of the running turn that is replayed.
+    pub(super) fn line_of(&self, state: &mut State, event: &Encoded) -> Option<String> {
+        if let Some(params) = event.of_subagent() {
+            return self.line_of_subagent(state, params);
+        }
+        let update = event.update()?;
+        let kind = message::kind_of(update);
+        let shown = self.shown(state, &kind, update, event.params());
+        let shown = shown.filter(|_| kind != COMMANDS)?;
+        Some(match event.params() {
+            Some(params) => self.line_with(params, &shown),
+            None => self.line(&shown),
+        })
+    }
+
+    /// Notes what an update of the running turn announces, without sending it.
+    pub(super) fn note_announced(&self, state: &mut State, event: &Encoded) {
+        let update = event
+            .params()
+            .and_then(|params| message::member(params, "update"));
+        let Some(update) = update else { return };
+        let kind = message::kind_of(update.get());
+        if self.peer.client().takes(&kind) {
+            let own = event.params().filter(|_| event.of_subagent().is_none());
+            note_subagent(state, &kind, update.get(), own);
+        }
+    }
+
+    /// An update in the session of a subagent, for an editor that knows that session and updates of this kind.
+    pub(super) fn line_of_subagent(&self, state: &mut State, params: &str) -> Option<String> {
+        let session = message::text_of(params, "sessionId")?;
+        let update = message::member(params, "update").filter(|_| state.subagents.contains(&session))?;
+        let params = match self.shown(state, &message::kind_of(update.get()), update.get(), None)? {
+            Cow::Borrowed(_) => params.to_owned(),
+            Cow::Owned(shown) => message::with_member(params, "update", RawJson::from_text(shown).ok()?),
+        };
+        Some(message::notification("session/update", &params))
+    }
+
+    /// The parameters of a message of the agent with the id that the editor knows: that of a subagent's session is the agent's own.
+    pub(super) fn for_editor(&self, state: &State, params: &str) -> String {
+        let session = message::text_of(params, "sessionId");
+        match session.is_some_and(|session| state.subagents.contains(&session)) {
+            true => params.to_owned(),
+            false => message::with_session(params, &self.name),
+        }
+    }
+
+    /// The update with the agent's commands, followed by ours.
+    pub(super) fn announcement(&self, state: &State) -> String {
+        let commands = match self.peer.wants_commands() {
+            true => commands::announced(state.commands.as_ref()),
+            false => state.commands.clone().unwrap_or_else(|| RawJson::from(json!([]))),
+        };
+        format!(
+            r#"{{"sessionUpdate":"{COMMANDS}","availableCommands":{}}}"#,
+            commands.get()
+        )
+    }
+
+    /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
+    pub(in crate::acp) fn note(&self, words: &str) -> String {
+        match self.peer.client().takes("notice") {
+            true => message::notice(words),
+            false => message::text_chunk(words),
+        }
+    }
+
+    /// Whether this is the session of a subagent that the editor knows.
+    pub(in crate::acp) fn has_subagent(&self, session: &str) -> bool {
+        self.lock().subagents.contains(session)
+    }
+}
+
+/// From its announcement on, the editor knows the session of a subagent. `params`: those of the session itself.
+fn note_subagent(state: &mut State, kind: &str, update: &str, params: Option<&str>) {
+    let Some(session) = subagent::announced(kind, update) else {
+        return;
+    };
+    state.subagents.insert(session);
+    if state.subagents.len() > subagent::MAX_SESSIONS {
+        state.subagents.shift_remove_index(0);
+    }
+    if let Some(of_agent) = params.and_then(|params| message::text_of(params, "sessionId")) {
+        state.id_of_agent = of_agent;
+    }
+}
