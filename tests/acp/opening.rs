@@ -239,6 +239,7 @@ fn a_daemon_that_stops_ends_a_load() {
     let daemon = home.start();
     let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
+    editor.kill();
     drop(daemon);
     let daemon = home.start();
     gate.hold("session/resume");

@@ -191,11 +191,11 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
     registry_with(data, entry)
 }
 
-/// One with this agent.
+/// One with this agent. Each is an instance of its own, as its end ends all agents of the instance.
 pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: AgentEntry) -> Arc<Registry> {
     let name = entry.name.clone();
     let pool = Pool::new(
-        Instance::new("test"),
+        Instance::new(&uuid::Uuid::new_v4().to_string()),
         PoolSettings::default(),
         Arc::new(NoProcesses),
     );
