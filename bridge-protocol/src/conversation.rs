@@ -478,8 +478,8 @@ objects! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Empty {}
 
-/// The longest title that the daemon takes.
-const TITLE_LIMIT_BYTES: usize = 4 * 1024;
+/// The longest title that the daemon accepts: one line, in any script.
+pub const TITLE_LIMIT_BYTES: usize = 4 * 1024;
 
 /// The title of a fork of a conversation with this title, so that lists tell the two apart; nothing if there is none to change.
 #[must_use]

@@ -2,10 +2,9 @@
 //!
 //! All are shown in every list and event of their conversation, so they are bounded where they come in. Pure.
 
-use super::error::ConversationError;
+use bridge_protocol::conversation::TITLE_LIMIT_BYTES;
 
-/// The longest title. What people read as one is a line; this leaves room for one in any script.
-pub const TITLE_LIMIT_BYTES: usize = 4 * 1024;
+use super::error::ConversationError;
 
 /// The longest namespace: the name of an app, or its address.
 pub const NAMESPACE_LIMIT_BYTES: usize = 256;
