@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::editor::{Answered, Editor, eventually, run, sessionctl};
 use crate::gate::Gate;
-use crate::home::Home;
+use crate::home::{Daemon, Home};
 
 const OURS: [&str; 6] = ["rewind", "edit", "fork", "undo", "continue", "history"];
 
@@ -357,14 +357,19 @@ fn a_continuation_can_be_cancelled() {
     }
 }
 
+/// A session whose turn ended with its daemon, which runs again.
+fn interrupted(home: &Home) -> (Daemon<'_>, String) {
+    let daemon = home.start();
+    let (mut editor, session) = Editor::in_session(home);
+    editor.begin_endless(&session);
+    daemon.kill();
+    (home.start(), session)
+}
+
 #[test]
 fn a_continuation_is_called_off_before_it_is_sent() {
     let (home, gate) = Gate::home();
-    let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.begin_endless(&session);
-    daemon.kill();
-    let _daemon = home.start();
+    let (_daemon, session) = interrupted(&home);
     let mut editor = Editor::start(&home);
     gate.hold("session/resume");
     let continued = editor.begin_prompt(&session, "/continue");
@@ -380,11 +385,7 @@ fn a_continuation_is_called_off_before_it_is_sent() {
 #[test]
 fn a_continuation_that_is_called_off_leaves_the_turn_of_another_client_alone() {
     let (home, gate) = Gate::home();
-    let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.begin_endless(&session);
-    daemon.kill();
-    let _daemon = home.start();
+    let (_daemon, session) = interrupted(&home);
     let (mut editor, mut other) = (Editor::start(&home), Editor::start(&home));
     gate.hold("session/resume");
     let continued = editor.begin_prompt(&session, "/continue");

@@ -154,7 +154,7 @@ fn a_prompt_behind_a_load_is_cancelled_alone() {
     }
 }
 
-/// The daemon is stopped and does not notice that the editor left: the process must end by itself.
+/// A daemon that is stopped by a signal cannot notice that the editor left: the process has to end without it.
 #[test]
 fn the_process_ends_with_its_input_although_the_daemon_does_not_answer() {
     let home = Home::new();

@@ -35,7 +35,7 @@ fn set_aside(transcript: &Path) -> usize {
     names.filter(|name| name.contains(".set-aside-")).count()
 }
 
-fn users(history: &Value) -> Vec<&str> {
+pub(super) fn users(history: &Value) -> Vec<&str> {
     let messages = history["messages"].as_array().unwrap().iter();
     let users = messages.filter(|message| message["role"] == "user");
     users

@@ -13,6 +13,7 @@ use bridge_protocol::history::Checkpoint;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::cut_off_transcripts::users;
 use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::support::{App, Events, within};
@@ -603,4 +604,24 @@ async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
 async fn listed_turns(app: &App) -> Value {
     let page = app.call("transcript/list", json!({})).await.unwrap();
     page["transcripts"][0]["turns"].clone()
+}
+
+/// A resume follows the branch that the other program noted last; the agent that has the session open does not.
+#[tokio::test]
+async fn the_history_of_an_open_session_is_that_of_its_agent() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["here"]).await;
+    let path = transcript(&app, &home, id).await;
+    let own = leaf(&path);
+    append_turn(&path, "there");
+    let noted = json!({"type": "last-prompt", "lastPrompt": "there", "leafUuid": leaf(&path)});
+    let (prompt, reply) = turn(&own, "again", "Here.");
+    append(&path, &format!("{noted}\n{prompt}{reply}"));
+    let history = app.ask("conversation/history", id).await;
+    assert_eq!(users(&history), ["here", "again"], "{history}");
+    assert_eq!(history["gaps"][0]["kind"], "behind", "{history}");
+    app.close(id).await;
+    let history = app.ask("conversation/history", id).await;
+    assert_eq!(users(&history), ["here", "there"], "{history}");
 }
