@@ -1,5 +1,5 @@
-//! Copies of a transcript that was deleted or cut off while its agent went on writing: the copy has the beginning, and the
-//! transcript or a later copy of it the rest.
+//! Joins a transcript that was deleted or truncated while its agent was writing: a copy has the beginning, and the transcript or a
+//! later copy has the rest.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -425,7 +425,7 @@ fn steers(character: char) -> bool {
     }
 }
 
-/// The text with what [`without_controls`] takes out shown by its name: whoever approves a change must see it.
+/// Shows the characters that [`without_controls`] removes by their names: a user who approves a change must see them.
 pub(super) fn revealed(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

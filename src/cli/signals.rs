@@ -60,8 +60,8 @@ impl Drop for Interrupts {
     }
 }
 
-/// While this exists what is typed is not shown, and waits for whoever reads it next, letter by letter: a line editor would read
-/// only the first of several lines that a terminal gives it whole. Ctrl-C is a signal as before, and drops nothing.
+/// While this exists, the terminal does not show what is typed, and passes it on character by character: a line editor reads only
+/// the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
 pub(super) struct Unseen {
     terminal: OwnedFd,
     before: Termios,

@@ -385,7 +385,7 @@ impl Branching {
                 if record.chain.head().is_some_and(|head| head.upstream_id == id) {
                     keeping::refuse_unreported(services, entry, &record)?;
                 }
-                // Whoever names a session of another conversation is told so later.
+                // A session of another conversation is refused later.
                 if keeping::is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)?
                 {
                     keeping::bring_back(services, entry, &record, &id)?;

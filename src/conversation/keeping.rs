@@ -437,8 +437,8 @@ pub(super) fn has_lost_part(services: &Services, format: Format, session: Sessio
     lost_part(services, format, session, path).is_some()
 }
 
-/// If the transcript of a session has lost records that it continues, and a backup has them: the time of the backup. The agent
-/// went on writing after the file was deleted or cut off.
+/// The time of the backup that has the records which a transcript continues and no longer contains, if there is one: the file was
+/// deleted or truncated while the agent was writing.
 pub(super) fn lost_part(
     services: &Services,
     format: Format,

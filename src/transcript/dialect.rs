@@ -305,8 +305,8 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
-    /// What a transcript adds to an earlier copy of it. `None` unless it has lost what it continues and the copy has that: the
-    /// agent went on writing after the file was deleted or cut off. Agents that keep the file open write nothing of the kind.
+    /// What a transcript adds to an earlier copy of it. `None` unless the records that it continues are missing from it and present
+    /// in the copy: the file was deleted or truncated while the agent was writing. Agents that keep the file open leave no such file.
     ///
     /// # Errors
     /// The system's error.

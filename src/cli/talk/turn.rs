@@ -104,7 +104,7 @@ pub(super) struct Talk<'a> {
     answered: Option<InterruptId>,
     /// Whether the last question of a turn that is over was refused: then nothing continues it.
     was_refused: bool,
-    /// Whether the conversation went on before this could continue the interrupted turn.
+    /// Whether another prompt was sent before this command could continue the interrupted turn.
     was_passed: bool,
     said_resumed: bool,
     /// Whether the user left before the end.
@@ -578,7 +578,7 @@ impl<'a> Talk<'a> {
                 "send the next prompt: {}",
                 advice.command(Call::Send("Continue"))
             )),
-            (false, true) => interrupted("and the conversation went on meanwhile")
+            (false, true) => interrupted("and another prompt was sent before it could be continued")
                 .hint(format!("see what was said: {}", advice.command(Call::History))),
             (false, false) => problem,
         })

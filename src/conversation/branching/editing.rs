@@ -52,7 +52,7 @@ impl Branching {
         let (edited, session) = match cut {
             Ok(done) => done,
             Err(error) if self.min_fidelity <= Fidelity::Text && is_lasting(&error) => {
-                // Told in words is better than not at all, as long as that is said.
+                // A history as text is better than none, as long as the answer says so.
                 self.retell(&place, &error).await.map_err(|()| error)?
             }
             Err(error) => return Err(error),

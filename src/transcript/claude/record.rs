@@ -96,7 +96,7 @@ impl<'a> Record<'a> {
         texts.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// What is said of its message: its `id`, which the model's server gave, the `model`, or the `stop_reason`.
+    /// A member of its message that is text: the `id` that the model's server assigned, the `model`, or the `stop_reason`.
     #[must_use]
     pub fn of_message(&self, name: &str) -> Option<String> {
         self.fields.object("message")?.text(name)

@@ -1,5 +1,4 @@
-//! What a transcript adds to an earlier copy of itself that has what it lost: its agent went on writing after the file was
-//! deleted or cut off.
+//! What a transcript adds to an earlier copy of itself, if the copy has records that the transcript continues and no longer contains.
 //!
 //! Pure over any buffered reader.
 
