@@ -287,6 +287,27 @@ async fn a_lost_tail_is_partial() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
+/// The agent goes on from a record without a message, and has no turn before it. Nobody goes back to that.
+#[tokio::test]
+async fn a_branch_without_any_turn_is_partial() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let (id, head) = three_turns(&home, &app).await;
+    rewrite(&home, &head, |lines| {
+        lines.push(json!({"type": "user", "uuid": "empty"}).to_string());
+    });
+    let strict = json!({"conversationId": id, "prompt": "go on", "minFidelity": "full"});
+    let told = app.call("conversation/prompt", strict).await.unwrap_err();
+    assert_eq!(told.kind, ErrorKind::NotResumable);
+    let history = app.ask("conversation/history", id).await;
+    assert_eq!(history["gaps"][0]["kind"], "behind", "{history}");
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!(
+        (resumed.via, resumed.fidelity, resumed.missing_turns),
+        (Via::Resume, Fidelity::Partial, 3)
+    );
+}
+
 /// What somebody went back behind still stands in the file; what does not is a gap, or not written yet.
 #[tokio::test]
 async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
