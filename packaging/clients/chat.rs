@@ -73,7 +73,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
             loop {
                 let envelope = tokio::select! {
                     biased; // What the agent says comes before the turn's end.
-                    event = events.next() => event.ok_or("it hung up, or events came too fast")??,
+                    event = events.next() => match event {
+                        Some(event) => event?,
+                        None => tokio::select! {
+                            biased; // The daemon may have answered before it hung up.
+                            turn = &mut turn => return Ok(turn?),
+                            () = std::future::ready(()) => return Err("it hung up, or events came too fast".into()),
+                        },
+                    },
                     turn = &mut turn => return Ok(turn?),
                 };
                 cursor = Some(envelope.cursor);
