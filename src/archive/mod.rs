@@ -31,7 +31,7 @@ use folder::{Folder, Origin};
 
 pub use marks::MissingTurns;
 pub use pruning::{KeptSession, Total};
-pub use restoring::{Advice, KeptFrom, Placing, Relocating, set_useless_aside};
+pub use restoring::{Advice, KeptFrom, Placing, Relocating};
 use unpacking::Recent;
 pub use unpacking::Unpacked;
 

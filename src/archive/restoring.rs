@@ -327,7 +327,7 @@ fn write(
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {
         rejoined.set_aside(path)?;
     } else if is_in_the_way {
-        set_useless_aside(path, "it holds nothing but zeros", is_blank)?;
+        set_blank_aside(path)?;
     }
     placing(
         new.metadata()
@@ -342,28 +342,24 @@ fn write(
     }
 }
 
-/// Sets a transcript aside that is useless, for this reason, unless an agent has written to it since that was found.
+/// Sets a blank transcript aside, unless an agent has written to it since it was found to be blank.
 ///
 /// # Errors
-/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is not useless any more,
+/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is not blank any more,
 /// [`TranscriptError::Io`] otherwise.
-pub fn set_useless_aside(
-    path: &Path,
-    why: &str,
-    is_useless: impl Fn(&Path) -> io::Result<bool>,
-) -> Result<(), TranscriptError> {
+pub(super) fn set_blank_aside(path: &Path) -> Result<(), TranscriptError> {
     holders::check(&[path.to_owned()])?;
-    let is_useless = |at: &Path| is_useless(at).map_err(TranscriptError::io("read", at));
+    let is_blank = |at: &Path| is_blank(at).map_err(TranscriptError::io("read", at));
     let is_written = || TranscriptError::AlreadyExists {
         path: path.to_owned(),
     };
-    if !is_useless(path)? {
+    if !is_blank(path)? {
         return Err(is_written());
     }
-    let why = Unreadable::Damaged(why.to_owned());
+    let why = Unreadable::Damaged("it holds nothing but zeros".to_owned());
     let aside = set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
     // An agent may have written to it in between.
-    if !is_useless(&aside)? {
+    if !is_blank(&aside)? {
         rename_if_free(&aside, path)?;
         return Err(is_written());
     }

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use super::error::ConversationError;
 use super::services::{Services, SessionRef, chain_text};
 use crate::agent::catalog::AgentEntry;
-use crate::archive::{Advice, Archive, KeepOutcome, KeptFrom, Key, MissingTurns, set_useless_aside};
+use crate::archive::{Advice, Archive, KeepOutcome, KeptFrom, Key, MissingTurns};
 use crate::files::misplaced::Misplaced;
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
@@ -462,26 +462,6 @@ pub(super) fn lost_part(
         None
     });
     Timestamp::from_millisecond(found?).ok()
-}
-
-/// Sets the transcript of a session aside if no turn is found in it, so that its backup can take its place.
-///
-/// # Errors
-/// As [`set_useless_aside`], and if the transcript cannot be read.
-pub(super) fn set_aside_without_turns(format: Format, session: Session<'_>) -> Result<(), TranscriptError> {
-    let dialect = format.dialect();
-    let found = dialect.on_disk(session, None)?;
-    if !found.is_some_and(|found| found.is_without_turns()) {
-        return Ok(());
-    }
-    let path = dialect.find(session)?;
-    let bytes = |at: &Path| at.metadata().map(|found| found.len());
-    let before = bytes(&path).map_err(TranscriptError::io("look at", &path))?;
-    set_useless_aside(
-        &path,
-        "no turn is found in it; its backup takes its place",
-        |at| Ok(bytes(at)? == before),
-    )
 }
 
 /// Whether a session's transcript is kept.

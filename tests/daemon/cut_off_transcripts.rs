@@ -130,35 +130,3 @@ async fn both_parts_come_back_from_backups() {
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
     assert_eq!(app.remembered(id).await, [&PROMPTS[..], &["five"]].concat());
 }
-
-/// What a tool that goes wrong leaves in the place of a transcript, written over it.
-#[tokio::test]
-async fn a_file_without_a_turn_is_replaced_by_the_backup() {
-    let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let shapes: [&[u8]; 6] = [
-        b"not a transcript\n",
-        b"{}",
-        b"{\"parentUu",
-        b"\xff\xfe{\0\"\0",
-        b"\r\r\r",
-        b"{\"type\":\"summary\",\"summary\":\"x\"}\n",
-    ];
-    for (index, shape) in shapes.into_iter().enumerate() {
-        let id = app.begun(&home.project(), &PROMPTS).await;
-        keep(&app, json!({"conversationId": id})).await.unwrap();
-        app.close(id).await;
-        let path = home.transcript_of(&app, id).await;
-        fs::write(&path, shape).unwrap();
-        let strict = json!({"conversationId": id, "prompt": "five", "minFidelity": "full"});
-        let turn = app.call("conversation/prompt", strict).await.unwrap();
-        let resumed = &turn["resumed"];
-        assert_eq!(
-            (&resumed["via"], &resumed["missingTurns"]),
-            (&json!("archive"), &json!(0)),
-            "{turn}"
-        );
-        assert_eq!(app.remembered(id).await, [&PROMPTS[..], &["five"]].concat());
-        assert_eq!(set_aside(&path), index + 1, "nothing is deleted");
-    }
-}

@@ -326,10 +326,8 @@ impl Actor {
             return;
         };
         let on_disk = &self.model.writer.on_disk;
-        let turn_of = |record: &ConversationRecord| record.turn.as_ref().map(|turn| turn.turn_id.clone());
-        let has_ended = turn_of(on_disk).is_some() && turn_of(on_disk) != turn_of(record);
         let change = Change {
-            has_reserve: record.id == on_disk.id && has_ended,
+            has_reserve: record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some(),
             ..self.change(record.clone(), parts.iter().map(|part| &part.ledger))
         };
         let restored = parts.iter().find_map(|part| match &part.milestone {

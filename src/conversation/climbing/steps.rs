@@ -80,9 +80,8 @@ impl Climber {
             let transcripts = (format.dialect(), services.home(root));
             let found = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
-            let is_without_turns = found.head.as_ref().is_some_and(OnDisk::is_without_turns);
             let is_kept = head.is_some_and(|id| {
-                (is_without_turns || keeping::is_missing(services, root, format, &record.cwd, id))
+                keeping::is_missing(services, root, format, &record.cwd, id)
                     && keeping::is_kept(services, root, id)
             });
             Ok::<_, ConversationError>(Inspection { is_kept, ..found })
@@ -137,15 +136,14 @@ impl Climber {
         }
     }
 
-    /// Restores our backup of the head's transcript to the place where the agent looks, in place of a file without turns, and the
-    /// backups of the sessions before it, which its history may continue. If those fail, the resume continues without them.
+    /// Restores our backup of the head's transcript to the place where the agent looks, and the backups of the sessions
+    /// before it, which its history may continue. If those fail, the resume continues without them.
     pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), Outcome> {
         let failed = |why| Outcome::Failed(StepFailure::Other(why));
-        let Some((root, format)) = self.entry.listed_transcripts() else {
+        let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(failed("the folder for its transcript is unknown".to_owned()));
         };
         let (key, sought, head) = (keeping::key(root, id), goal.clone(), id.clone());
-        let root = root.to_owned();
         let work = self.blocking(move |services, entry, record| {
             let put_back = |id: &UpstreamId| {
                 let cwd = SessionRef::of(record, id).cwd;
@@ -158,7 +156,6 @@ impl Climber {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
             }
-            keeping::set_aside_without_turns(format, services.session(&root, &record.cwd, &head))?;
             let restored = put_back(&head)?;
             let turns = sought.head.map_or(0, |head| head.turns + head.carried_turns);
             let behind = services.keeper.archive.turns_behind(&key, turns)?;

@@ -95,7 +95,7 @@ pub struct Inspection {
     pub turns_after_readable: u64,
     /// Whether the head's transcript is in a place where its agent does not look, and can be moved back.
     pub is_astray: bool,
-    /// Whether the head's transcript is missing or has no turns, and we have a copy of our own.
+    /// Whether the head's transcript is missing or blank, and we have a copy of our own.
     pub is_kept: bool,
 }
 
