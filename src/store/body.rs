@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,16 +31,24 @@ pub(super) struct BodyRef {
 #[derive(Debug)]
 pub(super) struct Bodies {
     folder: PathBuf,
-    /// Whether the folder and the names in it are known to be synced. A kill or a failed sync may have left some that
-    /// are not.
-    is_synced: AtomicBool,
+    names: Mutex<Names>,
+}
+
+/// Which names in the folder last. Each write that succeeds syncs all of them.
+#[derive(Debug, Default)]
+struct Names {
+    /// Whether they are known to be synced. A kill or a failed sync may have left some that are not.
+    are_synced: bool,
+    /// Those that are not, as there was no room to write them. The others are not concerned: on a full disk a change is not refused
+    /// for want of a body that is there.
+    unwritten: HashSet<String>,
 }
 
 impl Bodies {
     pub(super) fn in_folder(folder: PathBuf) -> Self {
         Self {
             folder,
-            is_synced: AtomicBool::new(false),
+            names: Mutex::default(),
         }
     }
 
@@ -51,18 +59,32 @@ impl Bodies {
             bytes: content.len() as u64,
         };
         let path = self.path(&body);
-        let was_synced = self.is_synced.load(Ordering::Relaxed);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_synced = names.are_synced && !names.unwritten.contains(&body.sha256);
         // Write a damaged body again, and one that may not be synced: a sync that succeeds after a failed one proves nothing.
-        if was_synced && read(&path).is_ok_and(|found| found == content) {
+        if is_synced && read(&path).is_ok_and(|found| found == content) {
             return Ok(body);
         }
-        if !was_synced || !self.folder.is_dir() {
+        if !names.are_synced || !self.folder.is_dir() {
             durable::make_folders(&self.folder).map_err(StoreError::io("create", &self.folder))?;
         }
-        self.is_synced.store(false, Ordering::Relaxed);
-        write_durably(&path, content)?;
-        self.is_synced.store(true, Ordering::Relaxed);
-        Ok(body)
+        match write_durably(&path, content) {
+            Ok(()) => {
+                *names = Names {
+                    are_synced: true,
+                    ..Names::default()
+                };
+                Ok(body)
+            }
+            Err(error) if error.lacks_room().is_some() => {
+                names.unwritten.insert(body.sha256);
+                Err(error)
+            }
+            Err(error) => {
+                names.are_synced = false;
+                Err(error)
+            }
+        }
     }
 
     /// Reads a body and checks it against its hash. `member` is the part of the record that it holds.

@@ -257,7 +257,14 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     let mut daemon = disk.spawn(&home);
     assert!(daemon.wait_ready(), "{}", home.last_words());
     let mut client = Client::connect(&home.socket()).unwrap();
-    let id = client.new_conversation(&json!({"agent": "plain", "cwd": home.project()}));
+    // What is too large for a line of the journal is a file beside it.
+    let large = "word ".repeat(4_000);
+    let server = json!({"name": "large", "command": "true", "args": [large], "env": []});
+    let settings = json!({"mcpServers": [server]});
+    let make = json!({"agent": "plain", "cwd": home.project()});
+    let other = client.new_conversation(&make);
+    let make = json!({"agent": "plain", "cwd": home.project(), "settings": settings});
+    let id = client.new_conversation(&make);
     client.call("conversation/subscribe", &json!({"conversationId": id}));
     let prompt = json!({"conversationId": id, "prompt": "[[ask May I?]]", "requestId": "key"});
     let request = client.send("conversation/prompt", &prompt).unwrap();
@@ -272,6 +279,11 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     let title = json!({"conversationId": id, "title": "t".repeat(TITLE_BYTES)});
     // The journal has some room still.
     while client.ask("conversation/update", &title).unwrap().is_ok() {}
+    let refused = client.refused(
+        "conversation/prompt",
+        &json!({"conversationId": other, "prompt": large}),
+    );
+    assert_store_failed(&refused);
     let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
     client
         .send(
