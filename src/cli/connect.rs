@@ -60,6 +60,9 @@ pub(super) const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 /// How long a command waits before it asks whether the daemon still answers. An agent is often silent for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long it is asked whether a daemon is still there that nothing is wanted of yet.
+const PRESENCE_LIMIT: Duration = Duration::from_secs(1);
+
 /// How long a daemon may take to answer that: longer than [`FIRST_ANSWER_LIMIT`], because on a busy machine it is no reason to give
 /// up on a turn that runs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -313,8 +316,17 @@ impl Daemon {
         }
     }
 
-    /// Whether the connection has not ended.
-    pub(super) fn is_connected(&self) -> bool {
+    /// Whether the daemon is still there. That it was killed may be noticed only when it is asked.
+    pub(super) async fn is_there(&self) -> bool {
+        let status = self
+            .client
+            .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
+        tokio::select! {
+            biased;
+            _answer = status => {}
+            // What is asked next meets a slow one.
+            () = has_passed(PRESENCE_LIMIT) => {}
+        }
         self.client.is_connected()
     }
 

@@ -317,8 +317,8 @@ impl<'a> Play<'a> {
             "kill" => self.kill_and_restart().await,
             "answer" => {
                 self.run(&["answer", &id, "allow"], Exit::Done).await?;
-                self.history.prompts.push(AUTOMATIC.to_owned());
-                Ok(())
+                // A new turn passes the answer on.
+                self.turn_ended().await
             }
             // The agent has the whole history before it.
             "whole" => self.whole().await,
@@ -367,6 +367,12 @@ impl<'a> Play<'a> {
 
     /// Waits until the scheduled continuation has ended.
     async fn continues(&mut self) -> Outcome {
+        self.turn_ended().await?;
+        self.check(true, "it continues without a command")
+    }
+
+    /// Waits for the end of a turn that the daemon begins.
+    async fn turn_ended(&mut self) -> Outcome {
         let daemon = self.connect().await?;
         let ended = async {
             let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
@@ -385,7 +391,7 @@ impl<'a> Play<'a> {
         };
         within_limit(ended).await??;
         self.history.prompts.push(AUTOMATIC.to_owned());
-        self.check(true, "it continues without a command")
+        Ok(())
     }
 
     /// Kills the daemon in the middle of a turn. The command that waits for the turn continues it.

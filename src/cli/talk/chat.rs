@@ -207,7 +207,7 @@ impl Room {
     async fn line(&mut self, context: &mut Context<'_>, text: &str) -> Done {
         let command = command_in(text);
         let is_local = matches!(command, Some(("help" | "exit" | "quit", _)));
-        if !is_local && !self.daemon.is_connected() {
+        if !is_local && !until_ctrl_c(async { Ok(self.daemon.is_there().await) }).await? {
             self.daemon = Rc::new(until_ctrl_c(context.connect()).await?);
             self.after = None;
         }
