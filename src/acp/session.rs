@@ -482,7 +482,7 @@ impl Session {
                 if std::mem::take(&mut state.replays) && is_whole && !conversation.interrupts.is_empty() {
                     // A question may come from a subagent's session that the replay announces.
                     for event in updates {
-                        self.note_announced(state, event);
+                        drop(self.line_of(state, event));
                     }
                 }
                 let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);

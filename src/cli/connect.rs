@@ -60,7 +60,7 @@ pub(super) const LISTENS_PAUSE: Duration = Duration::from_millis(10);
 /// How long a command waits before it asks whether the daemon still answers. An agent is often silent for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long it is asked whether a daemon is still there that nothing is wanted of yet.
+/// How long a daemon may take to say that it is still there, before it is sent the next command anyway.
 const PRESENCE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a daemon may take to answer that: longer than [`FIRST_ANSWER_LIMIT`], because on a busy machine it is no reason to give
@@ -316,7 +316,7 @@ impl Daemon {
         }
     }
 
-    /// Whether the daemon is still there. That it was killed may be noticed only when it is asked.
+    /// Whether the daemon is still there. Asks it, since the end of the connection may not have been read yet.
     pub(super) async fn is_there(&self) -> bool {
         let status = self
             .client
@@ -324,7 +324,7 @@ impl Daemon {
         tokio::select! {
             biased;
             _answer = status => {}
-            // What is asked next meets a slow one.
+            // It is slow; the next command reports that.
             () = has_passed(PRESENCE_LIMIT) => {}
         }
         self.client.is_connected()

@@ -371,7 +371,7 @@ impl<'a> Play<'a> {
         self.check(true, "it continues without a command")
     }
 
-    /// Waits for the end of a turn that the daemon begins.
+    /// Waits for the end of a turn that the daemon began, and notes its prompt.
     async fn turn_ended(&mut self) -> Outcome {
         let daemon = self.connect().await?;
         let ended = async {

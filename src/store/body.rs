@@ -34,13 +34,13 @@ pub(super) struct Bodies {
     names: Mutex<Names>,
 }
 
-/// Which names in the folder last. Each write that succeeds syncs all of them.
+/// Which names in the folder are durable. Each successful write syncs all of them.
 #[derive(Debug, Default)]
 struct Names {
     /// Whether they are known to be synced. A kill or a failed sync may have left some that are not.
     are_synced: bool,
-    /// Those that are not, as there was no room to write them. The others are not concerned: on a full disk a change is not refused
-    /// for want of a body that is there.
+    /// The names that are not, because there was no room to write their bodies. The others stay durable, so a change that needs
+    /// only those succeeds on a full disk.
     unwritten: HashSet<String>,
 }
 

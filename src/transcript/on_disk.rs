@@ -29,12 +29,6 @@ impl OnDisk {
         self.breaks == 0 && self.turns > 0
     }
 
-    /// Whether no turn is found in it, on any branch.
-    #[must_use]
-    pub fn is_without_turns(&self) -> bool {
-        self.turns_at_most == 0 && self.turns_anywhere == 0 && self.repaired_turns == 0
-    }
-
     /// The same for the file of a session that took over `carried` turns from another one. Turns outside its live branch
     /// may come from there, and then they do not replace any turn that was acknowledged since.
     #[must_use]
@@ -50,12 +44,12 @@ impl OnDisk {
     /// file. Such turns are not lost, but removed on purpose.
     #[must_use]
     pub fn went_back(&self, acknowledged: u64) -> bool {
-        self.breaks == 0 && self.turns_at_most < acknowledged && self.turns_behind() >= acknowledged
+        self.breaks == 0 && self.turns_at_most < acknowledged && self.turns_to_choose_from() >= acknowledged
     }
 
-    /// The most turns of all branches among which the user may have chosen. Whoever goes back prompts from there: a live branch
-    /// without any turn is damage.
-    fn turns_behind(&self) -> u64 {
+    /// The most turns on all branches, if the user may have gone back among them. A user who goes back sends a prompt from there, so
+    /// a live branch without turns is damage.
+    fn turns_to_choose_from(&self) -> u64 {
         if self.turns > 0 { self.turns_anywhere } else { 0 }
     }
 
@@ -63,7 +57,7 @@ impl OnDisk {
     /// missing takes at least a part of a turn along.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
-        let at_most = self.turns_at_most.max(self.turns_behind());
+        let at_most = self.turns_at_most.max(self.turns_to_choose_from());
         // Behind the acknowledged turns there may be one that was never finished: its agent died. What stands on other
         // branches says nothing of the last one.
         let last_is_lost = self.last_is_cut && self.turns_at_most <= acknowledged;

@@ -171,7 +171,7 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
         assert_eq!(turn["stopReason"], "end_turn", "{turn}");
 
         disk.fill();
-        // The last page of the journal has some room still, and when there is none for a conversation, there may be for less.
+        // The journal has some room still. When a new conversation no longer fits, a smaller change may, and clears the failure.
         let mut refusals = 0;
         let status = loop {
             match client.ask("conversation/new", &make).unwrap() {
@@ -257,7 +257,7 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     let mut daemon = disk.spawn(&home);
     assert!(daemon.wait_ready(), "{}", home.last_words());
     let mut client = Client::connect(&home.socket()).unwrap();
-    // What is too large for a line of the journal is a file beside it.
+    // Too large for a line of the journal: it is stored in a file of its own.
     let large = "word ".repeat(4_000);
     let server = json!({"name": "large", "command": "true", "args": [large], "env": []});
     let settings = json!({"mcpServers": [server]});

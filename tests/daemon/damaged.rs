@@ -287,7 +287,7 @@ async fn a_lost_tail_is_partial() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
-/// The agent goes on from a record without a message, and has no turn before it. Nobody goes back to that.
+/// The agent continues from a record without a message, which has no turn before it. A user cannot have gone back to it.
 #[tokio::test]
 async fn a_branch_without_any_turn_is_partial() {
     let home = Home::new();

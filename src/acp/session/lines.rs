@@ -80,19 +80,6 @@ impl Session {
         })
     }
 
-    /// Notes what an update of the running turn announces, without sending it.
-    pub(super) fn note_announced(&self, state: &mut State, event: &Encoded) {
-        let update = event
-            .params()
-            .and_then(|params| message::member(params, "update"));
-        let Some(update) = update else { return };
-        let kind = message::kind_of(update.get());
-        if self.peer.client().takes(&kind) {
-            let own = event.params().filter(|_| event.of_subagent().is_none());
-            note_subagent(state, &kind, update.get(), own);
-        }
-    }
-
     /// An update in the session of a subagent, for an editor that knows that session and updates of this kind.
     pub(super) fn line_of_subagent(&self, state: &mut State, params: &str) -> Option<String> {
         let session = message::text_of(params, "sessionId")?;

@@ -191,7 +191,7 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
     registry_with(data, entry)
 }
 
-/// One with this agent. Each is an instance of its own, as its end ends all agents of the instance.
+/// A registry with this agent and an instance of its own: a registry that ends, ends all agents of its instance.
 pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: AgentEntry) -> Arc<Registry> {
     let name = entry.name.clone();
     let pool = Pool::new(
