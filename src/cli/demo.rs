@@ -9,6 +9,7 @@ use std::process::{Output as Ended, Stdio};
 use std::time::Duration;
 
 use bridge_protocol::ConversationRef;
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use clap::Args;
@@ -378,11 +379,16 @@ impl<'a> Play<'a> {
             let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
             loop {
                 match follower.next().await?.envelope.event {
-                    Event::Snapshot {
-                        conversation,
-                        running: None,
-                        ..
-                    } if conversation.continuation.is_none() => break,
+                    // A turn whose session is still being opened does not run yet.
+                    Event::Snapshot { conversation, .. }
+                        if conversation.continuation.is_none()
+                            && matches!(
+                                conversation.state,
+                                ConversationState::Idle | ConversationState::Failed
+                            ) =>
+                    {
+                        break;
+                    }
                     Event::TurnEnded { .. } => break,
                     _ => {}
                 }

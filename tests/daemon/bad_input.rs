@@ -1,14 +1,17 @@
 //! What cannot be used is refused with its code, its kind, whether it may be tried again, and a message that
 //! says why.
 
+use std::fs;
+
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::turn::StopReason;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error_words;
 use crate::home::Home;
-use crate::scripted;
+use crate::scripted::{self, REFUSE_LOAD};
 use crate::support::{Refusal, refused};
 use crate::test_programs;
 
@@ -506,6 +509,28 @@ async fn parameters_that_are_nested_too_deeply_are_refused() {
         )
         .await;
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+}
+
+/// What the agent could not read it did not keep either: with that prompt alone a session has nothing to lose.
+#[tokio::test]
+async fn a_session_whose_only_prompt_could_not_be_read_is_replaced() {
+    let capabilities = json!({"loadSession": true}).to_string();
+    let home = Home::with_config(&scripted::configured("scripted", Some(&capabilities)));
+    let (_daemon, app) = home.opened().await;
+    for code in [-32700, -32600] {
+        let id = app.make_of(&home.project(), "scripted").await;
+        let error = json!({"code": code, "message": "not readable"});
+        let turn = app
+            .send(id, &format!(r#"{{"jsonrpc":"2.0","id":$P,"error":{error}}}"#))
+            .await;
+        assert_eq!(turn.stop_reason, StopReason::Failed, "{turn:?}");
+        app.ask("conversation/close", id).await;
+        let unknown = json!({"code": -32002, "message": "Resource not found"});
+        fs::write(home.path().join(REFUSE_LOAD), unknown.to_string()).unwrap();
+        let turn = app.send(id, &scripted::chunk("read")).await;
+        assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
+        fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
+    }
 }
 
 /// An agent that cannot read a line knows no id for its error. The last line was a prompt, and there is nothing else to mean.

@@ -6,7 +6,7 @@ use bridge_protocol::link::Via;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
-use crate::agent::message::REQUEST_CANCELLED;
+use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
@@ -250,9 +250,11 @@ impl<R> Model<R> {
                     let is_shared = self.kind.shares_process && in_company;
                     self.note_part(if is_shared { Part::Suspect } else { Part::Alone }, &mut failure);
                 }
-                // An agent that nobody is signed in to may have written nothing of it.
-                let may_be_unwritten =
-                    failure.session_unknown || failure.kind == failure::FailureKind::AuthRequired;
+                // An agent that nobody is signed in to may have written nothing of it, and one that could not read it has not.
+                let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
+                let may_be_unwritten = is_unread
+                    || failure.session_unknown
+                    || failure.kind == failure::FailureKind::AuthRequired;
                 if may_be_unwritten {
                     self.accept_prompt();
                 } else {
