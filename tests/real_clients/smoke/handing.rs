@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::processes;
 use crate::real_clients::ClientLab;
-use crate::real_clients::editor::{Editor, command};
+use crate::real_clients::editor::{Editor, command, eventually};
 use crate::real_codex::bridge::Bridge;
 use crate::support::model_server::user;
 
@@ -31,11 +31,15 @@ fn a_session_of_codex_is_handed_to_an_app_and_back() {
     editor.until_said(beside);
     editor.prompt(&session, again).result();
     let of_editor = bridge.adapter();
+    // The adapter and its server: while the agent runs a program, as it does at times after a turn, the session stays where it is.
+    let at_rest = || eventually(|| bridge.agent_processes().len() == 2);
+    at_rest();
     assert!(editor.end().0.success());
     bridge.prompted(id, alone);
     processes::assert_gone(&[of_editor]);
     let of_app = bridge.adapter();
     let mut editor = start();
+    at_rest();
     let loaded = editor.on("session/load", &session, &lab);
     assert_eq!(loaded.texts("user_message_chunk"), prompts[..4]);
     editor.prompt(&session, last).result();
