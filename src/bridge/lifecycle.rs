@@ -34,6 +34,8 @@ handlers! {
                 set_aside: self
                     .set_aside
                     .as_ref()
+                    // An erasure may have deleted it.
+                    .filter(|path| path.exists())
                     .map(|path| path.to_string_lossy().into_owned()),
                 failure: store.failure.map(|failure| chain_text(&failure)),
             },

@@ -8,7 +8,7 @@
 //! Trees that lost their newest batches show it by their position, and the next start replays from there. Trees that
 //! may have lost anything else are not trusted (see the module `trust`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -21,6 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Entry, LineageValue, Mark, RequestKey, UpstreamOwner};
+use super::body::Bodies;
 use super::compact;
 use super::error::StoreError;
 use super::journal::{self, BadRegion, Journal, Verified};
@@ -31,6 +32,7 @@ use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::shared::Shared;
 use super::trust::Trust;
 use super::value::Value;
+use crate::files::set_aside;
 
 /// How many changes may wait to be committed. Beyond that, a commit is refused.
 ///
@@ -542,8 +544,11 @@ impl Writer {
         self.shared.set_erasure_failure(failure);
     }
 
-    /// Rewrites journal and database, so that their files hold only what is stored now, and deletes the bodies that
-    /// nothing references any more. What was set aside stays: what it holds is not known.
+    /// Rewrites journal and database, so that their files hold only what is stored now. Deletes the databases that were
+    /// replaced, and the bodies that nothing references any more.
+    ///
+    /// # Errors
+    /// [`StoreError::KeptAside`] if set-aside files that may hold what no other file holds remain. All else is erased.
     fn erase(&mut self) -> Result<(), StoreError> {
         let (Some(journal), Some(trust), Some(paths)) = (&mut self.journal, &mut self.trust, &self.paths)
         else {
@@ -560,7 +565,9 @@ impl Writer {
         }
         journal.settle()?;
         trust.mark_open()?;
-        let (opened, named) = {
+        // First, because the copies need room.
+        let mut outcome = open::remove_replaced(&paths.journal);
+        let opened = {
             let keyspace = shared.keyspace();
             // The trees are the state at the beginning of the new journal.
             keyspace.sync()?;
@@ -571,24 +578,21 @@ impl Writer {
             self.mark = mark;
             // After a kill the old database is adopted, and this begins again.
             compact::adopt(&keyspace, &self.mark)?;
+            if let Some(bodies) = &shared.bodies {
+                let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
+                outcome = outcome.and(sweep_erased(paths, bodies, &named));
+            }
             let erased = Mark {
-                is_to_erase: false,
+                is_to_erase: outcome.is_err(),
                 ..self.mark.clone()
             };
-            (renewed.put_in_place(&erased)?, named)
+            renewed.put_in_place(&erased)?
         };
         drop(shared.replace_database(opened));
         open::remove_unfinished(paths)?;
-        self.mark.is_to_erase = false;
-        // Set-aside files may reference bodies that nothing else references.
-        if let Some(bodies) = &shared.bodies
-            && open::kept_damaged(&paths.journal)?.is_empty()
-        {
-            let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
-            compact::sweep(bodies, &named);
-        }
+        self.mark.is_to_erase = outcome.is_err();
         shared.set_figures(&self.mark, None);
-        Ok(())
+        outcome
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
@@ -603,6 +607,24 @@ impl Writer {
         self.trust
             .as_mut()
             .map_or(Ok(()), |trust| trust.mark_closed(sequence))
+    }
+}
+
+/// Removes the bodies that are not in `named`, unless a set-aside file may reference them.
+///
+/// # Errors
+/// [`StoreError::KeptAside`] if anything may still hold what was erased.
+fn sweep_erased(paths: &StorePaths, bodies: &Bodies, named: &HashSet<String>) -> Result<(), StoreError> {
+    let kept = open::kept_damaged(&paths.journal)?.into_iter();
+    let mut kept: Vec<PathBuf> = kept.map(|(_, path)| path).collect();
+    if kept.is_empty() {
+        bodies.sweep(named)?;
+    }
+    let damaged = set_aside::all_in(&paths.bodies).map_err(StoreError::io("list", &paths.bodies))?;
+    kept.extend(damaged);
+    match kept.is_empty() {
+        true => Ok(()),
+        false => Err(StoreError::KeptAside { paths: kept }),
     }
 }
 

@@ -64,6 +64,13 @@ pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Com
     for space in RECORDS {
         compacted.copy(keyspace, space)?;
     }
+    if mark.is_to_erase {
+        // A database that a later start rebuilds from this journal has no other sign of it.
+        compacted.push(&Entry {
+            erases: true,
+            ..Entry::default()
+        })?;
+    }
     if compacted.conversations != mark.conversations {
         return Err(StoreError::DamagedValue {
             what: "list of conversations",
@@ -105,9 +112,13 @@ impl Compacted {
             let values = values.chain(entry.lineage.iter().map(|lineage| &lineage.value));
             let named = values.flat_map(|value| value.bodies.values());
             self.named.extend(named.map(|body| body.sha256.clone()));
-            let text = serde_json::to_string(&entry).map_err(StoreError::unwritable("change"))?;
-            self.journal.push(&text)?;
+            self.push(&entry)?;
         }
+    }
+
+    fn push(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let text = serde_json::to_string(entry).map_err(StoreError::unwritable("change"))?;
+        self.journal.push(&text)
     }
 }
 

@@ -105,6 +105,15 @@ pub enum StoreError {
         /// The journal.
         path: PathBuf,
     },
+    /// Set-aside files may hold what a change erased. They may also hold what no other file holds, so they stay.
+    #[error(
+        "damaged files that were set aside are never deleted: {}",
+        paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", ")
+    )]
+    KeptAside {
+        /// The files and folders.
+        paths: Vec<PathBuf>,
+    },
     /// A value in the database is not what was written there.
     #[error("a {what} in the database is damaged")]
     DamagedValue {

@@ -15,8 +15,7 @@
 //!    database may be older than the journal: it is copied, cut off and reported.
 //!
 //! A database is built in a separate folder and renamed once it is complete. The database that it replaces is kept
-//! under another name, and so is a damaged journal. Nothing set aside is ever deleted. The module `report` owns what
-//! is reported.
+//! under another name, and so is a damaged journal (see the module `aside`). The module `report` owns what is reported.
 
 mod aside;
 mod report;
@@ -38,7 +37,7 @@ use crate::paths::names;
 
 pub use aside::set_aside_in;
 use aside::{exists, free_name, set_aside};
-pub(super) use aside::{keep_aside, kept_damaged};
+pub(super) use aside::{keep_aside, kept_damaged, remove_replaced};
 pub use report::{OpenReport, RebuildReason};
 
 /// How many lines are replayed as one batch. sled frees no page while it applies a batch: batches of 4,096 took four
@@ -51,7 +50,7 @@ const REPLAY_BATCH: usize = 256;
 /// order take a fraction of the time of many small ones.
 const LOAD_BYTES: usize = 32 << 20;
 
-/// Name of a set-aside database, followed by a number.
+/// Name of a set-aside database that holds nothing that the journal did not hold, followed by a number.
 const BROKEN: &str = "store.broken";
 
 /// The same for a database that may hold what the journal does not. While one exists, no body is removed.
@@ -495,7 +494,7 @@ fn build(
             None
         }
     };
-    report.count_missing_end(trust.closed_at()?, &mark);
+    let lacks_end = report.count_missing_end(trust.closed_at()?, &mark);
     write_first_mark(&making, &mark)?;
     let written = match rebuild.is_lost {
         true => Some(compact::write(&paths.journal, &making, &mark)?),
@@ -507,7 +506,7 @@ fn build(
     }
     let aside = free_name(
         &paths.database,
-        if rebuild.may_hold_more {
+        if rebuild.may_hold_more || lacks_end {
             DAMAGED_STORE
         } else {
             BROKEN

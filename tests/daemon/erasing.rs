@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
@@ -135,4 +136,90 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     let (_daemon, app) = home.opened().await;
     assert_eq!(files_with_secrets(&home), []);
     assert_eq!(app.remembered(other).await[0], "stays");
+}
+
+/// After a crash of the machine, the database is replaced by one that is built from the journal.
+#[tokio::test]
+async fn a_database_that_was_replaced_is_erased_too() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = conversed(&home, &app).await;
+    drop((daemon, app));
+    fs::write(home.data().join("store.trust"), "another boot").unwrap();
+    let (_daemon, app) = home.opened().await;
+    let replaced = home.data().join("store.broken-1");
+    assert_eq!(set_aside(&app).await, json!(replaced));
+    let of_replaced = |(path, _): &(PathBuf, &str)| path.starts_with(&replaced);
+    assert!(files_with_secrets(&home).iter().any(of_replaced));
+
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+    assert_eq!(files_with_secrets(&home), []);
+    assert!(!replaced.exists());
+    assert_eq!(set_aside(&app).await, Value::Null);
+}
+
+/// The path that the status names as a replaced database.
+async fn set_aside(app: &App) -> Value {
+    let mut status = app.call("daemon/status", json!({})).await.unwrap();
+    status["store"]["setAside"].take()
+}
+
+/// Damaged files may hold what no other file holds, so they stay. The caller learns which, and when they were deleted, the next
+/// start erases the rest.
+#[tokio::test]
+async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let mut ids = Vec::new();
+    for project in ["one", "two"] {
+        fs::create_dir(home.path().join(project)).unwrap();
+        let made = json!({"cwd": home.path().join(project), "title": "a secrettitle"});
+        let made = app.call("conversation/new", made).await.unwrap();
+        let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+        app.send(id, &"secretlong ".repeat(2_000)).await;
+        ids.push(id);
+    }
+    drop((daemon, app));
+    let journal = home.data().join("journal.jsonl");
+    let mut bytes = fs::read(&journal).unwrap();
+    let at = bytes.len() - 40;
+    bytes[at] ^= 4;
+    fs::write(&journal, &bytes).unwrap();
+
+    let (daemon, app) = home.opened().await;
+    let kept: Vec<String> = ["journal.damaged-1", "store.damaged-1"]
+        .map(|name| home.data().join(name).to_str().unwrap().to_owned())
+        .into();
+    let delete = json!({"conversationId": ids[0], "transcripts": "delete"});
+    let answer = app.call("conversation/delete", delete).await.unwrap();
+    let named = answer["notErased"].as_str().unwrap();
+    assert!(kept.iter().all(|path| named.contains(path)), "{answer}");
+    let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    remove.env_clear().env("SESSIOND_HOME", home.path());
+    remove.args(["rm", "--transcripts", "--yes", &ids[1].to_string()]);
+    let output = remove.output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(kept.iter().all(|path| words.contains(path)), "{words}");
+    assert!(words.contains("delete the files"), "{words}");
+    // Nothing of them is in the files that the daemon uses, except for bodies to which the damaged files may refer.
+    for (path, secret) in files_with_secrets(&home) {
+        let is_kept = kept.iter().any(|kept| path.starts_with(kept));
+        assert!(
+            is_kept || path.starts_with(home.data().join("bodies")),
+            "{secret} in {}",
+            path.display()
+        );
+    }
+
+    drop((daemon, app));
+    fs::remove_file(&kept[0]).unwrap();
+    fs::remove_dir_all(&kept[1]).unwrap();
+    let (_daemon, app) = home.opened().await;
+    // The store erases before it takes a change.
+    let other = app.begun(&home.project(), &["one"]).await;
+    assert_eq!(files_with_secrets(&home), []);
+    let delete = json!({"conversationId": other, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
 }

@@ -1,4 +1,5 @@
-//! Files of the store that are set aside: each keeps its content under a numbered name, and is never deleted.
+//! Files of the store that are set aside: each keeps its content under a numbered name. None is deleted, except that an
+//! erasure deletes the databases whose content is in the journal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,19 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
         .collect();
     found.sort();
     Ok(found)
+}
+
+/// Removes the set-aside databases that hold nothing that the journal did not hold.
+pub(in crate::store) fn remove_replaced(beside: &Path) -> Result<(), StoreError> {
+    for (_, path) in numbered(beside, BROKEN)? {
+        let removed = path.symlink_metadata().and_then(|found| match found.is_dir() {
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        });
+        removed.map_err(StoreError::io("remove", &path))?;
+        sync_folder_of(&path)?;
+    }
+    Ok(())
 }
 
 /// Returns set-aside files that may hold what no other file holds.
