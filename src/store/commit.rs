@@ -520,6 +520,7 @@ impl Writer {
         let kept = open::keep_aside(&paths.journal, open::DAMAGED)?;
         let (mark, _) = renewed.put_in_place()?;
         *journal = Journal::open(&paths.journal, mark.position.clone())?;
+        journal.try_keep_reserve();
         self.mark = mark;
         if let Err(error) = compact::adopt(&keyspace, &self.mark) {
             tracing::warn!(%error, "the database does not record the rewritten journal yet");
@@ -535,6 +536,10 @@ impl Writer {
 
     fn erase_or_log(&mut self) {
         let failure = self.erase().err();
+        // Turns may be running. What was replaced takes no more room now.
+        if let Some(journal) = &mut self.journal {
+            journal.try_keep_reserve();
+        }
         if let Some(error) = &failure {
             tracing::error!(
                 %error,

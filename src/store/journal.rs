@@ -524,6 +524,13 @@ impl Journal {
         Ok(())
     }
 
+    /// Keeps the same room without a change, if there is any. Otherwise the next change that can be refused tries again.
+    pub(super) fn try_keep_reserve(&mut self) {
+        if let Err(error) = self.keep_reserve(0) {
+            tracing::warn!(%error, "there is no room yet for the ends of running turns");
+        }
+    }
+
     /// The position after the last synced line.
     pub(super) fn position(&self) -> &Position {
         &self.position
@@ -598,6 +605,7 @@ impl Journal {
         // What was allocated after the end may have been freed.
         self.allocated = 0;
         self.may_have_rest = false;
+        self.try_keep_reserve();
         Ok(())
     }
 }

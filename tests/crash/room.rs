@@ -241,16 +241,78 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// Room for the end of a turn is kept free from its beginning, so that it ends after a kill as its caller was told, also if no
-/// transcript shows how.
-#[test]
-fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
-    let home = Home::new("");
+/// Configures an agent `plain` whose transcripts do not show how a turn ended.
+fn configure_plain(home: &Home) {
     home.configure(&format!(
         "[agents.plain]\nkind = \"generic\"\ncommand = '{}'\nargs = [\"loopback-agent\", \"--data\", '{}']\n",
         env!("CARGO_BIN_EXE_sessiond"),
         home.path().join("agent").display(),
     ));
+}
+
+/// A turn that waits for the answer to its question.
+struct Asked {
+    prompt: Value,
+    request: u64,
+    question: Value,
+}
+
+/// Begins one in a new conversation.
+fn ask_of(client: &mut Client, make: &Value) -> Asked {
+    let id = client.new_conversation(make);
+    client.call("conversation/subscribe", &json!({"conversationId": id}));
+    let prompt = json!({"conversationId": id, "prompt": "[[ask May I?]]", "requestId": "key"});
+    let request = client.send("conversation/prompt", &prompt).unwrap();
+    let question = loop {
+        if let Line::Event(event) = client.read().unwrap()
+            && event["event"]["type"] == "interruptRaised"
+        {
+            break event["event"]["interrupt"]["id"].clone();
+        }
+    };
+    Asked {
+        prompt,
+        request,
+        question,
+    }
+}
+
+/// Answers its question, and returns how it ended: well.
+fn allow(client: &mut Client, asked: &Asked) -> Value {
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    let id = &asked.prompt["conversationId"];
+    client
+        .send(
+            "conversation/respond",
+            &json!({"conversationId": id, "interruptId": asked.question, "outcome": outcome}),
+        )
+        .unwrap();
+    let told = loop {
+        if let Line::Answer(answered, answer) = client.read().unwrap()
+            && answered == asked.request
+        {
+            break answer.unwrap();
+        }
+    };
+    assert_eq!(told["stopReason"], "end_turn", "{told}");
+    told
+}
+
+/// The answer to the same prompt after a kill is what its caller was told.
+fn assert_ended_alike(again: &Value, told: &Value) {
+    assert_eq!(
+        (&again["stopReason"], &again["turnId"], &again["failure"]),
+        (&told["stopReason"], &told["turnId"], &Value::Null),
+        "{again}"
+    );
+}
+
+/// Room for the end of a turn is kept free from its beginning, so that it ends after a kill as its caller was told, also if no
+/// transcript shows how.
+#[test]
+fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
+    let home = Home::new("");
+    configure_plain(&home);
     let Some(disk) = Disk::mount(&home, "size=8m") else {
         return;
     };
@@ -264,19 +326,9 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     let make = json!({"agent": "plain", "cwd": home.project()});
     let other = client.new_conversation(&make);
     let make = json!({"agent": "plain", "cwd": home.project(), "settings": settings});
-    let id = client.new_conversation(&make);
-    client.call("conversation/subscribe", &json!({"conversationId": id}));
-    let prompt = json!({"conversationId": id, "prompt": "[[ask May I?]]", "requestId": "key"});
-    let request = client.send("conversation/prompt", &prompt).unwrap();
-    let question = loop {
-        if let Line::Event(event) = client.read().unwrap()
-            && event["event"]["type"] == "interruptRaised"
-        {
-            break event["event"]["interrupt"]["id"].clone();
-        }
-    };
+    let asked = ask_of(&mut client, &make);
     disk.fill();
-    let title = json!({"conversationId": id, "title": "t".repeat(TITLE_BYTES)});
+    let title = json!({"conversationId": asked.prompt["conversationId"], "title": "t".repeat(TITLE_BYTES)});
     // The journal has some room still.
     while client.ask("conversation/update", &title).unwrap().is_ok() {}
     let refused = client.refused(
@@ -284,21 +336,7 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
         &json!({"conversationId": other, "prompt": large}),
     );
     assert_store_failed(&refused);
-    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
-    client
-        .send(
-            "conversation/respond",
-            &json!({"conversationId": id, "interruptId": question, "outcome": outcome}),
-        )
-        .unwrap();
-    let told = loop {
-        if let Line::Answer(answered, answer) = client.read().unwrap()
-            && answered == request
-        {
-            break answer.unwrap();
-        }
-    };
-    assert_eq!(told["stopReason"], "end_turn", "{told}");
+    let told = allow(&mut client, &asked);
     assert_store_failed(&client.refused("conversation/update", &title));
     daemon.kill();
     disk.make_room();
@@ -306,12 +344,42 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     let mut daemon = disk.spawn(&home);
     assert!(daemon.wait_ready(), "{}", home.last_words());
     let mut client = Client::connect(&home.socket()).unwrap();
-    let again = client.call("conversation/prompt", &prompt);
-    assert_eq!(
-        (&again["stopReason"], &again["turnId"], &again["failure"]),
-        (&told["stopReason"], &told["turnId"], &Value::Null),
-        "{again}"
-    );
+    assert_ended_alike(&client.call("conversation/prompt", &asked.prompt), &told);
+    daemon.stop();
+    home.assert_nobody_but(&[disk.keeper.id()]);
+}
+
+/// The same for turns that run while the journal is rewritten because a conversation was deleted with its transcripts.
+#[test]
+fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill() {
+    let home = Home::new("");
+    configure_plain(&home);
+    let Some(disk) = Disk::mount(&home, "size=8m") else {
+        return;
+    };
+    let mut daemon = disk.spawn(&home);
+    assert!(daemon.wait_ready(), "{}", home.last_words());
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let make = json!({"agent": "plain", "cwd": home.project()});
+    let deleted = client.new_conversation(&make);
+    // So many that their ends do not fit into the last page of the journal.
+    let asking: Vec<_> = (0..8).map(|_| ask_of(&mut client, &make)).collect();
+    let delete = json!({"conversationId": deleted, "transcripts": "delete"});
+    assert_eq!(client.call("conversation/delete", &delete), json!({}));
+    disk.fill();
+    let title =
+        json!({"conversationId": asking[0].prompt["conversationId"], "title": "t".repeat(TITLE_BYTES)});
+    while client.ask("conversation/update", &title).unwrap().is_ok() {}
+    let told: Vec<Value> = asking.iter().map(|asked| allow(&mut client, asked)).collect();
+    daemon.kill();
+    disk.make_room();
+
+    let mut daemon = disk.spawn(&home);
+    assert!(daemon.wait_ready(), "{}", home.last_words());
+    let mut client = Client::connect(&home.socket()).unwrap();
+    for (asked, told) in asking.iter().zip(told) {
+        assert_ended_alike(&client.call("conversation/prompt", &asked.prompt), &told);
+    }
     daemon.stop();
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
