@@ -229,11 +229,12 @@ async fn words_of_turns(events: &mut Events, turns: usize) -> Vec<String> {
 
 /// Beside a move, files may be in neither place. What needs them can be tried again when the move is done.
 #[tokio::test]
-async fn a_backup_and_an_export_beside_a_move_are_busy() {
+async fn a_backup_an_export_and_a_fork_beside_a_move_are_busy() {
     let (home, gate) = Gate::home_with(PATIENT);
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
+    let at = app.checkpoints(id).await[0].id.clone();
     let new = home.folder_named("other");
     gate.hold("session/close");
     let mut mover = daemon.raw().await;
@@ -249,6 +250,13 @@ async fn a_backup_and_an_export_beside_a_move_are_busy() {
         (
             "conversation/export",
             json!({"conversationId": id, "format": "bundle", "path": bundle}),
+        ),
+        ("conversation/export", json!({"conversationId": id})),
+        ("conversation/fork", json!({"conversationId": id})),
+        ("conversation/fork", json!({"conversationId": id, "at": at})),
+        (
+            "conversation/fork",
+            json!({"conversationId": id, "at": at, "inPlace": true}),
         ),
     ];
     for (method, params) in &calls {

@@ -73,9 +73,7 @@ impl Registry {
             Some(place) => (Some(place.turn(begun.progress()).await?), None),
             None => (None, Some(Arc::clone(&self.carrying).acquire_owned().await)),
         };
-        if !is_answer {
-            self.refuse_moving(id)?;
-        }
+        self.refuse_moving(id)?;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
         let usage = self.usage(id).await;
         // What waits in line goes out here, and nowhere else.
