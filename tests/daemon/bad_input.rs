@@ -577,3 +577,48 @@ async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
         );
     }
 }
+
+/// What is nested more deeply than parsers go ends the prompt with an error if it is the answer, and is passed on if it is an
+/// update. Nothing waits, and the process stays.
+#[tokio::test]
+async fn answers_of_an_agent_that_are_nested_too_deeply_end_the_prompt_with_an_error() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let (daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "scripted").await;
+    app.send(id, "\n").await;
+    let processes = home.processes();
+    for levels in [129, 300, 505] {
+        let deep = deep(levels);
+        let answers = [
+            format!(r#""result":{{"stopReason":"end_turn","_meta":{deep}}}"#),
+            format!(r#""result":{deep}"#),
+            format!(r#""error":{{"code":-32000,"message":"out of order","data":{deep}}}"#),
+        ];
+        for answer in answers {
+            let script = format!(r#"{{"jsonrpc":"2.0","id":$P,{answer}}}"#);
+            let turn = app.send(id, &script).await;
+            assert_eq!(turn.stop_reason, StopReason::Failed, "{levels}: {turn:?}");
+            assert!(turn.failure.is_some(), "{levels}: {turn:?}");
+        }
+        let update =
+            format!(r#"{{"sessionUpdate":"tool_call","toolCallId":"t","title":"t","rawInput":{deep}}}"#);
+        let script = format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#
+        );
+        let mut raw = daemon.raw().await;
+        raw.subscribe(id).await;
+        let prompt = json!({"conversationId": id, "prompt": script});
+        raw.send("conversation/prompt", prompt).await;
+        // The test's own parser goes no deeper.
+        while !raw.line().await.contains(&format!("{update}}}")) {}
+        app.once(id, |conversation| conversation.state == ConversationState::Idle)
+            .await;
+    }
+    assert_eq!(app.send(id, "\n").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(home.processes(), processes, "the same agent");
+}
+
+/// JSON that is nested this deeply, more than parsers go.
+fn deep(levels: usize) -> String {
+    "[".repeat(levels) + &"]".repeat(levels)
+}

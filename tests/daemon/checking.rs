@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::damaged::tear;
 use crate::home::Home;
 use crate::support::{App, refused};
+use crate::watching::append;
 
 async fn kinds(app: &App, params: Value) -> Vec<(u64, String)> {
     let answer = app.call("transcript/check", params).await.unwrap();
@@ -94,5 +95,61 @@ async fn what_cannot_be_checked_is_refused() {
     ];
     for (params, kind) in table {
         refused(app.call("transcript/check", params).await, kind);
+    }
+}
+
+/// How many checks of a long transcript wait for their turns.
+const CHECKS: usize = 8;
+
+/// Checks read whole transcripts. However many there are, a history is read beside them.
+#[tokio::test]
+async fn checks_of_a_long_transcript_keep_no_history_waiting() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let long = app.begun(&home.project(), &["one"]).await;
+    app.close(long).await;
+    let other = app.begun(&home.project(), &["two"]).await;
+    let path = home.transcript_of(&app, long).await;
+    let text = fs::read_to_string(&path).unwrap();
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let reply = records
+        .filter(|record| record["type"] == "assistant")
+        .last()
+        .unwrap();
+    let mut record = reply.clone();
+    record["message"]["content"] = json!([{"type": "text", "text": "long ".repeat(400)}]);
+    let mut more = String::new();
+    for number in 0..4_000 {
+        record["parentUuid"] = record["uuid"].take();
+        record["uuid"] = json!(format!("00000000-0000-4000-8000-{number:012}"));
+        more += &format!("{record}\n");
+    }
+    append(&path, &more);
+
+    let mut raw = daemon.raw().await;
+    let mut checks = Vec::new();
+    for _ in 0..CHECKS {
+        checks.push(
+            raw.send("transcript/check", json!({"conversationId": long}))
+                .await,
+        );
+    }
+    let mut reads = Vec::new();
+    for method in ["conversation/history", "conversation/checkpoints"] {
+        reads.push(raw.send(method, json!({"conversationId": other})).await);
+    }
+    while !reads.is_empty() {
+        let answer = raw.next().await;
+        assert!(answer.get("error").is_none(), "{answer}");
+        let id = answer["id"].as_u64().unwrap();
+        reads.retain(|read| *read != id);
+        checks.retain(|check| *check != id);
+    }
+    assert!(checks.len() >= CHECKS / 2, "{} are left", checks.len());
+    for _ in checks {
+        let answer = raw.next().await;
+        assert_eq!(answer["result"]["findings"], json!([]), "{answer}");
     }
 }

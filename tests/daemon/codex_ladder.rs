@@ -26,9 +26,9 @@ const SIGNED_OUT: &str =
     r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32000,"message":"Authentication required"}}"#;
 
 /// What Codex answers for a session whose file it does not find.
-const UNKNOWN: &str = "no rollout found for thread id 1";
+pub(crate) const UNKNOWN: &str = "no rollout found for thread id 1";
 
-fn refuse_load(home: &Home, details: &str) {
+pub(crate) fn refuse_load(home: &Home, details: &str) {
     let data = json!({"details": details});
     refuse_load_with(
         home,
@@ -53,7 +53,7 @@ fn ways(attempts: &[Value]) -> Vec<&str> {
 }
 
 /// Moves the rollout into another folder of Codex', and says where it is.
-fn move_to(home: &Home, folder: &str) -> PathBuf {
+pub(crate) fn move_to(home: &Home, folder: &str) -> PathBuf {
     let path = rollout(home, ROOT_ID);
     let folder = home.path().join("codex").join(folder);
     fs::create_dir_all(&folder).unwrap();

@@ -37,7 +37,7 @@ fn rewrite(home: &Home, upstream_id: &str, change: impl FnOnce(&mut Vec<String>)
 }
 
 /// The uuid of the first reply in a transcript.
-fn first_reply(path: &Path) -> Value {
+pub(crate) fn first_reply(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap();
     let mut records = text
         .lines()

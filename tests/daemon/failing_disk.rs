@@ -13,11 +13,13 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::edits::places;
-use super::error_words;
+use super::{codex_ladder, error_words};
 use crate::carrying::files_below;
+use crate::codex::{ROOT_ID, rollout};
+use crate::codex_watching;
 use crate::failing_calls::{Call, Calls};
 use crate::home::Home;
-use crate::support::App;
+use crate::support::{App, tried};
 use crate::watching::saved;
 
 /// As often as it is tried.
@@ -383,4 +385,34 @@ async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it(
     assert_eq!(left, [] as [PathBuf; 0]);
     let delete = json!({"conversationId": third, "transcripts": "delete"});
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+}
+
+/// It passes that there is no room for the folder of the rollout: nothing is called damaged, and the head stays.
+#[tokio::test]
+async fn located_a_rollout_whose_folder_finds_no_room_is_brought_back_when_there_is_room() {
+    let home = codex_watching::home();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = codex_watching::adopt(&app, &home).await;
+    let place = rollout(&home, ROOT_ID);
+    let folder = place.parent().unwrap();
+    let moved = codex_ladder::move_to(&home, "sessions/2020/01/01");
+    std::fs::remove_dir(folder).unwrap();
+    codex_ladder::refuse_load(&home, codex_ladder::UNKNOWN);
+    calls.fail(Call::Sync, &home.path().join("codex"), Errno::NOSPC, ALWAYS);
+    let resume = json!({"conversationId": id});
+    let error = app.call("conversation/resume", resume).await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.retryable),
+        (ErrorKind::StoreFailed, true),
+        "{error:?}"
+    );
+    assert!(error.message.contains(folder.to_str().unwrap()), "{error:?}");
+    assert_eq!(app.get(id).await.head.unwrap().as_str(), ROOT_ID);
+    assert!(moved.exists());
+    assert!(calls.succeed() > 0);
+    let expected = [(Via::Load, false), (Via::Located, false), (Via::Text, true)];
+    assert_eq!(tried(&app.resumed(id).await), expected);
+    assert!(place.exists());
 }

@@ -3,16 +3,20 @@
 
 use std::fs;
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 use serde_json::json;
 
+use super::damaged::{first_reply, tear};
 use super::edits::places;
 use super::external_changes::{limit_files, limit_files_of};
+use super::keeping::{lose, once_kept};
 use crate::carrying::files_below;
 use crate::home::{Daemon, Home};
-use crate::support::Refusal;
+use crate::support::{App, Refusal, tried};
+use crate::watching::append;
 
 /// Leaves the daemon no room for a line in its journal.
 fn fill(daemon: &Daemon<'_>) {
@@ -171,6 +175,66 @@ async fn a_head_whose_copy_finds_no_room_stays_until_there_is_room() {
     let resumed = turn.resumed.unwrap();
     assert_eq!((resumed.via, resumed.fidelity), (Via::Copied, Fidelity::Full));
     assert_eq!(app.remembered(id).await[0], "one");
+}
+
+/// A turn for whose session the daemon has to write a transcript that is longer than the disk allows. That passes: nothing is
+/// called damaged, and the head stays. With room, the session comes back in this way.
+async fn finds_no_room_and_comes_back(
+    daemon: &Daemon<'_>,
+    app: &App,
+    id: ConversationId,
+    bytes: u64,
+    via: Via,
+) {
+    let before = (app.get(id).await.head, app.chain(id).await);
+    let journal = fs::metadata(daemon.home.data().join("journal.jsonl")).unwrap();
+    let limit = journal.len() + 32_000;
+    assert!(bytes > limit);
+    limit_files(daemon, Some(limit));
+    let error = app.try_send(id, "no room").await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.retryable),
+        (ErrorKind::StoreFailed, true),
+        "{via:?}: {error:?}"
+    );
+    let folder = daemon.home.data().join("loopback/projects");
+    assert!(error.message.contains(folder.to_str().unwrap()), "{error:?}");
+    assert_eq!((app.get(id).await.head, app.chain(id).await), before);
+
+    limit_files(daemon, None);
+    let resumed = app.send(id, "with room").await.resumed.unwrap();
+    assert_eq!(tried(&resumed).last(), Some(&(via, true)));
+    assert_eq!(app.remembered(id).await[0], "one");
+}
+
+#[tokio::test]
+async fn a_repaired_copy_that_finds_no_room_is_made_when_there_is_room() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app
+        .begun(&home.project(), &["one", "two", "[[stream 1000 0]]"])
+        .await;
+    app.close(id).await;
+    let transcript = home.transcript_of(&app, id).await;
+    // The agent would continue from before the damage.
+    let noted = json!({"type": "last-prompt", "lastPrompt": "one", "leafUuid": first_reply(&transcript)});
+    append(&transcript, &format!("{noted}\n"));
+    let head = app.get(id).await.head.unwrap();
+    tear(&home, head.as_str(), "echo: two");
+    let bytes = fs::metadata(&transcript).unwrap().len();
+    finds_no_room_and_comes_back(&daemon, &app, id, bytes, Via::Rebuilt).await;
+}
+
+#[tokio::test]
+async fn a_backup_that_finds_no_room_is_restored_when_there_is_room() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "[[stream 1000 0]]"]).await;
+    let bytes = fs::metadata(home.transcript_of(&app, id).await).unwrap().len();
+    app.close(id).await;
+    once_kept(&app, |total| total.bytes > 0).await;
+    lose(&home);
+    finds_no_room_and_comes_back(&daemon, &app, id, bytes, Via::Archive).await;
 }
 
 /// However much of an edit the disk has taken when it is full: what its caller was told holds with room again, without a restart,

@@ -25,7 +25,9 @@ impl<R> Model<R> {
             return;
         }
         if !result.is_object() {
-            self.end_turn_with_failure(unexplained("the agent answered the prompt without a result"));
+            self.end_turn_with_failure(unexplained(
+                "the agent answered the prompt without a readable result",
+            ));
             return;
         }
         let stop_reason = match result.get("stopReason") {
