@@ -12,6 +12,7 @@ use indicatif::BinaryBytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::envelope::MAX_DEPTH;
 use super::process::Death;
 
 /// JSON-RPC: the method does not exist or is not offered.
@@ -324,6 +325,9 @@ pub enum CallError {
         /// The limit, in bytes.
         limit_bytes: usize,
     },
+    /// The answer was nested too deeply and was skipped.
+    #[error("the agent's answer is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
     /// The agent did not answer in time. It may still be working.
     #[error("no answer from the agent within {} ms", after.as_millis())]
     TimedOut {

@@ -622,3 +622,26 @@ async fn answers_of_an_agent_that_are_nested_too_deeply_end_the_prompt_with_an_e
 fn deep(levels: usize) -> String {
     "[".repeat(levels) + &"]".repeat(levels)
 }
+
+/// What is nested more deeply than the daemon itself reads is skipped: it ends the wait for an answer, and a question is refused.
+#[tokio::test]
+async fn lines_of_an_agent_that_are_too_deep_to_read_keep_nobody_waiting() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let (_daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "scripted").await;
+    for levels in [600, 100_000] {
+        let deep = deep(levels);
+        let asked = format!(
+            r#"{{"jsonrpc":"2.0","id":"q{levels}","method":"session/request_permission","params":{{"sessionId":$S,"options":{deep}}}}}"#
+        );
+        let turn = app.send(id, &format!("{asked}\nawait \"q{levels}\"")).await;
+        assert_eq!(turn.stop_reason, StopReason::EndTurn, "{levels}: {turn:?}");
+        let answered =
+            format!(r#"{{"jsonrpc":"2.0","id":$P,"result":{{"stopReason":"end_turn","_meta":{deep}}}}}"#);
+        let turn = app.send(id, &answered).await;
+        assert_eq!(turn.stop_reason, StopReason::Failed, "{levels}: {turn:?}");
+        let failure = turn.failure.unwrap();
+        assert!(failure.message.contains("nested"), "{failure:?}");
+    }
+    assert_eq!(app.send(id, "\n").await.stop_reason, StopReason::EndTurn);
+}

@@ -111,14 +111,11 @@ async fn checks_of_a_long_transcript_keep_no_history_waiting() {
     let other = app.begun(&home.project(), &["two"]).await;
     let path = home.transcript_of(&app, long).await;
     let text = fs::read_to_string(&path).unwrap();
-    let records = text
+    let mut replies = text
         .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let reply = records
-        .filter(|record| record["type"] == "assistant")
-        .last()
-        .unwrap();
-    let mut record = reply.clone();
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|record| record["type"] == "assistant");
+    let mut record = replies.next_back().unwrap();
     record["message"]["content"] = json!([{"type": "text", "text": "long ".repeat(400)}]);
     let mut more = String::new();
     for number in 0..4_000 {

@@ -34,6 +34,16 @@ pub struct Oversized {
     pub session_id: Option<String>,
 }
 
+impl Oversized {
+    /// Returns what is found in a whole line; `None` if there is nothing.
+    #[must_use]
+    pub fn in_line(line: &[u8]) -> Option<Self> {
+        let mut scanner = IdScanner::default();
+        scanner.feed(line);
+        Some(scanner.finish()).filter(|found| *found != Self::default())
+    }
+}
+
 /// A streaming scanner with bounded state; see the module's documentation.
 #[derive(Debug)]
 pub struct IdScanner(Pruner);

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::routes::Refusal;
 use super::{Shared, WireOptions};
-use crate::agent::envelope::{Envelope, Kind, Oversized};
+use crate::agent::envelope::{Envelope, Kind, Malformed, Oversized};
 use crate::agent::message::{
-    INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, RequestKind, method,
+    CallError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, RequestKind, method,
 };
 use crate::agent::process::{Death, DeathWatch};
 use crate::agent::split::{Piece, Splitter};
@@ -123,7 +123,9 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
             let waiting = match piece {
                 Piece::Line(line) => take_line(shared, line),
                 Piece::TooLong(found) => {
-                    take_too_long(shared, &found);
+                    shared.heard();
+                    let limit_bytes = shared.options.max_line_bytes;
+                    take_skipped(shared, &found, CallError::TooLong { limit_bytes });
                     0
                 }
             };
@@ -147,6 +149,12 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
     let envelope = match Envelope::scan_bytes(line) {
         Ok(envelope) => envelope,
         Err(reason) => {
+            if reason == Malformed::TooDeep
+                && let Some(found) = Oversized::in_line(line)
+            {
+                take_skipped(shared, &found, CallError::TooDeep);
+                return 0;
+            }
             shared.chatter.send_modify(|chatter| chatter.add(line));
             tracing::debug!(%reason, bytes = line.len(), "a line of the agent is not a message");
             return 0;
@@ -221,18 +229,17 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
     }
 }
 
-fn take_too_long(shared: &Shared, line: &Oversized) {
-    let limit_bytes = shared.options.max_line_bytes;
-    shared.heard();
+/// Ends the wait for what was in a line that was not read.
+fn take_skipped(shared: &Shared, line: &Oversized, why: CallError) {
     tracing::warn!(
-        limit_bytes,
         id = line.id,
         method = line.method,
-        "a line of the agent is too long"
+        %why,
+        "skipped a line of the agent"
     );
     match (&line.method, &line.id) {
-        (None, Some(id)) => shared.routes().response_too_long(id, limit_bytes),
-        (Some(_), Some(id)) => shared.refuse(id, INVALID_REQUEST, "line too long"),
+        (None, Some(id)) => shared.routes().response_skipped(id, why),
+        (Some(_), Some(id)) => shared.refuse(id, INVALID_REQUEST, "line too long or nested too deeply"),
         _ => shared.routes().overflow(line.session_id.as_deref()),
     }
 }

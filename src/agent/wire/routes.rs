@@ -404,21 +404,15 @@ impl Routes {
         }
     }
 
-    /// Records a response that was too long to read.
-    pub(super) fn response_too_long(&mut self, raw_id: &str, limit_bytes: usize) {
+    /// Records a response that was skipped, and why.
+    pub(super) fn response_skipped(&mut self, raw_id: &str, why: CallError) {
         let Some(request) = RequestId::from_raw(raw_id) else {
             return;
         };
         let Some(waiter) = self.waiters.remove(&request) else {
             return;
         };
-        self.answer(
-            request,
-            waiter.pending,
-            Err(CallError::TooLong { limit_bytes }),
-            None,
-            false,
-        );
+        self.answer(request, waiter.pending, Err(why), None, false);
     }
 
     /// Records the agent's end and notifies everyone, once.
