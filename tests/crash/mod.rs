@@ -13,6 +13,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod client;
+mod erasing;
 mod files;
 mod full_disk;
 mod going_back;

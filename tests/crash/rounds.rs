@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::client::Client;
+use super::erasing::Doomed;
 use super::going_back::FOLDERS;
 use super::home::{Daemon, Home, PATIENCE, signal};
 use super::places::verify_places;
@@ -106,6 +107,8 @@ enum Blow {
     Daemon,
     /// Its agents too, before it or after it.
     WithAgents { agents_first: bool },
+    /// Killed while it deletes a conversation with its transcripts.
+    Erasing,
     /// Killed while it stops.
     Stopping { by_signal: bool },
 }
@@ -137,10 +140,12 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
         })
         .collect();
     let mut daemon = home.start();
+    let (mut erasures, mut undone) = (0, 0);
     for round in 0..rounds {
         let lines = 1 + random.below(300);
         let blow = match random.below(100) {
-            0..=59 => Blow::Daemon,
+            0..=49 => Blow::Daemon,
+            50..=59 => Blow::Erasing,
             60..=79 => Blow::WithAgents {
                 agents_first: random.chance(50),
             },
@@ -160,7 +165,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
         let threads = spawn(workers, Worker::work);
         clock.wait_for(lines);
         clock.mean_to_kill();
-        strike(&home, &mut daemon, blow, &mut random);
+        let doomed = strike(&home, &mut daemon, blow, round, &mut random);
         workers = join(threads, &told);
         for _ in 0..failed_starts {
             let watched = Watched::below(home.path());
@@ -169,10 +174,14 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
         }
         daemon = home.start();
         home.assert_only_those_of(&daemon);
+        if let Some(doomed) = doomed {
+            erasures += 1;
+            undone += usize::from(doomed.verify(&home, &told));
+        }
         verify_places(&home, &workers, &told);
         verify_list(&home, &workers);
         let ending = match blow {
-            Blow::Daemon | Blow::WithAgents { .. } => Ending::Killed,
+            Blow::Daemon | Blow::WithAgents { .. } | Blow::Erasing => Ending::Killed,
             Blow::Stopping { .. } => Ending::Stopping,
         };
         workers = each(workers, &told, move |worker| worker.verify(ending));
@@ -182,6 +191,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     daemon.stop();
     home.assert_at_rest();
     tell(&workers);
+    eprintln!("{erasures} erasures were killed, {undone} of them before the deletion was recorded");
 }
 
 /// Lets each client do its part, in a thread of its own.
@@ -211,9 +221,11 @@ fn join(threads: Vec<JoinHandle<Worker>>, told: &str) -> Vec<Worker> {
         .collect()
 }
 
-fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, random: &mut Random) {
+/// Returns a conversation that may be deleted by now.
+fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, round: usize, random: &mut Random) -> Option<Doomed> {
     match blow {
         Blow::Daemon => daemon.kill(),
+        Blow::Erasing => return Some(Doomed::of_killed(home, daemon, round, random)),
         Blow::WithAgents { agents_first } => {
             let agents = home.agents(daemon);
             if agents_first {
@@ -235,6 +247,7 @@ fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, random: &mut Random) {
             daemon.kill_after(&watched, random.below(CHANGES_OF_A_STOP));
         }
     }
+    None
 }
 
 fn kill_all(pids: &[u32]) {

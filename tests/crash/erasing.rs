@@ -1,0 +1,86 @@
+//! A daemon that is killed while it erases a conversation: afterwards the conversation is there or it is deleted, and once it is
+//! deleted, its words are in no file.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::client::Client;
+use super::home::{Daemon, Home};
+use crate::carrying::files_below;
+use crate::random::Random;
+use crate::signs::Watched;
+
+/// The daemon is killed after less than so many changes on disk: fewer than an erasure makes.
+const CHANGES_OF_AN_ERASURE: usize = 50;
+
+/// A conversation whose deletion was asked for with its transcripts, and not answered.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    id: String,
+    /// It is in the title, in a setting that is a file of its own, and in the prompt. Nothing else has it.
+    word: String,
+}
+
+impl Doomed {
+    /// Makes one, asks for its deletion, and kills the daemon meanwhile.
+    pub(super) fn of_killed(home: &Home, daemon: &mut Daemon, number: usize, random: &mut Random) -> Self {
+        let mut client = Client::connect(&home.socket()).unwrap();
+        let word = format!("doomed-{number}-word");
+        let id = client.new_conversation(&json!({
+            "agent": "loopback",
+            "cwd": home.project(),
+            "title": word,
+            "settings": {"systemPrompt": format!("{word} ").repeat(1_000)},
+        }));
+        // Its agent may be killed by another client's prompt.
+        let prompt = json!({"conversationId": id, "prompt": word, "requestId": word});
+        drop(client.ask("conversation/prompt", &prompt).unwrap());
+        let watched = Watched::below(home.path());
+        let delete = json!({"conversationId": id, "transcripts": "delete"});
+        client.send("conversation/delete", &delete).unwrap();
+        daemon.kill_after(&watched, random.below(CHANGES_OF_AN_ERASURE));
+        Self { id, word }
+    }
+
+    /// Fails if it is neither there nor deleted, or if its words are in a file after this deletion or a later one. Returns whether
+    /// it was still there.
+    pub(super) fn verify(self, home: &Home, told: &str) -> bool {
+        let mut client = Client::connect(&home.socket()).unwrap();
+        let this = json!({"conversationId": self.id});
+        let is_there = match client.ask("conversation/get", &this).unwrap() {
+            Ok(view) => {
+                assert_eq!(view["conversation"]["title"], self.word, "{told}");
+                true
+            }
+            Err(error) => {
+                assert_eq!(error["code"], 1001, "{told}: {error}");
+                assert!(error["data"]["deletedAt"].is_string(), "{told}: {error}");
+                false
+            }
+        };
+        // The store completes an erasure before it takes a change.
+        let later = match is_there {
+            true => self.id,
+            false => client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()})),
+        };
+        let delete = json!({"conversationId": later, "transcripts": "delete"});
+        assert_eq!(client.call("conversation/delete", &delete), json!({}), "{told}");
+        let word = self.word.as_bytes();
+        for file in files_below(&home.data()) {
+            // Nobody heard whether a transcript could not be deleted because its agent had ended.
+            let is_transcript = ["loopback", "kept"]
+                .iter()
+                .any(|name| file.starts_with(home.data().join(name)));
+            // The agent's files may go meanwhile.
+            let text = fs::read(&file).unwrap_or_default();
+            assert!(
+                is_transcript && !is_there || !text.windows(word.len()).any(|part| part == word),
+                "{told}: {} is in {}",
+                self.word,
+                file.display()
+            );
+        }
+        is_there
+    }
+}
