@@ -197,6 +197,11 @@ impl Archive {
         Ok(())
     }
 
+    /// Deletes the folders that a removal had renamed when a kill came.
+    pub(super) fn complete_removals(&self) -> Result<(), TranscriptError> {
+        self.roots().map(drop)
+    }
+
     /// The folder of each root, or what is in its place. Removals that were cut short are completed.
     fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
         let folder = self.own(self.folder.clone())?;

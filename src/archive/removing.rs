@@ -18,19 +18,21 @@ struct Bases {
 }
 
 impl Archive {
-    /// Deletes all copies of a session, and what it had to report.
+    /// Deletes all copies of a session, and what it had to report. Completes removals that were cut short, which may be of this
+    /// session.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
     pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
         let noted = self.note_reported(key);
         let place = self.place(key)?;
-        self.remove_copies(&place, key).and(noted)
+        let removed = self.remove_copies(&place, key).and(noted);
+        removed.and(self.complete_removals())
     }
 
     /// Deletes the copies of these sessions, except those in which the history of another kept session begins. Also deletes those that
     /// stayed until now for that reason, unless `is_used` says that a conversation has the session again. Deletes none while it is
-    /// unknown which session a kept one continues.
+    /// unknown which session a kept one continues. Completes removals that were cut short.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -40,6 +42,7 @@ impl Archive {
         ids: &BTreeSet<String>,
         is_used: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
+        self.complete_removals()?;
         let Bases { kept, are_all_known } = self.read_bases(root)?;
         let is_going = |id: &str, is_released: bool| ids.contains(id) || is_released && !is_used(id);
         let (going, staying): (Vec<_>, Vec<_>) = kept

@@ -12,7 +12,7 @@ use crate::random::Random;
 use crate::signs::Watched;
 
 /// The daemon is killed after less than so many changes on disk: fewer than an erasure makes.
-const CHANGES_OF_AN_ERASURE: usize = 50;
+const CHANGES_OF_AN_ERASURE: usize = 100;
 
 /// A conversation whose deletion was asked for with its transcripts, and not answered.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
+use super::keeping::once_kept;
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::support::{App, refused};
@@ -222,4 +223,25 @@ async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
     assert_eq!(files_with_secrets(&home), []);
     let delete = json!({"conversationId": other, "transcripts": "delete"});
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+}
+
+/// The removal of its backups was cut short before, by a kill or by an error.
+#[tokio::test]
+async fn a_deletion_completes_what_an_earlier_one_began() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = conversed(&home, &app).await;
+    once_kept(&app, |total| total.sessions == 1).await;
+    let kept = home.data().join("kept");
+    let list = files_below(&kept)
+        .into_iter()
+        .find(|path| path.ends_with("kept.json"));
+    let session = list.unwrap().parent().unwrap().to_owned();
+    let removing = kept.join("gone-59203a7f-542f-4ed7-b742-5d054e2d2039");
+    fs::rename(session, &removing).unwrap();
+    let is_there = |(path, _): &(PathBuf, &str)| path.starts_with(&removing);
+    assert!(files_with_secrets(&home).iter().any(is_there));
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+    assert_eq!(files_with_secrets(&home), []);
 }
