@@ -36,6 +36,14 @@ pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
 /// How often acpx is asked at most.
 const ACPX_TRIES: usize = 20;
 
+/// How acpx names that its process ends and has taken no request.
+const ACPX_LEAVES: [&str; 4] = [
+    "QUEUE_OWNER_CLOSED",
+    "QUEUE_OWNER_SHUTTING_DOWN",
+    "QUEUE_NOT_ACCEPTING_REQUESTS",
+    "QUEUE_DISCONNECTED_BEFORE_ACK",
+];
+
 /// What the agent said in a turn that ended well.
 fn told(answered: &Answered) -> String {
     assert_eq!(answered.result()["stopReason"], "end_turn", "{answered:?}");
@@ -221,19 +229,24 @@ impl Acpx<'_> {
             "--approve-all",
         ];
         let all: Vec<&str> = options.into_iter().chain(words.iter().copied()).collect();
-        // Its process from before may be on its way out. That takes no more requests, and says so.
+        // Its process from before may be on its way out. That takes no more requests, and says so or hangs up.
         let tries = std::iter::repeat_with(|| self.lab.run(&self.lab.clients.node, &all));
-        let is_taken =
-            |output: &Output| !String::from_utf8_lossy(&output.stderr).contains("QUEUE_OWNER_CLOSED");
+        let is_taken = |output: &Output| {
+            let complaints = String::from_utf8_lossy(&output.stderr);
+            !ACPX_LEAVES.iter().any(|code| complaints.contains(code))
+        };
         let output = tries
             .take(ACPX_TRIES)
             .find(is_taken)
             .expect("a process that takes it");
         // It reports the tokens on standard error.
-        said(&Output {
-            stderr: Vec::new(),
-            ..output
-        })
+        match output.status.success() {
+            true => said(&Output {
+                stderr: Vec::new(),
+                ..output
+            }),
+            false => said(&output),
+        }
     }
 }
 
