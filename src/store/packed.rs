@@ -4,8 +4,8 @@
 //! With a key per entry in four trees, a hundred thousand conversations would take most of a start's time and memory.
 //! Packed, the trees other than `conversations` have a few keys per hundred entries.
 //!
-//! This module owns the format of a chunk, and splits and joins chunks. A chunk's key is a tag and the lowest entry
-//! that it may hold; the first chunk's key is only the tag. This module does not know what the entries mean.
+//! This module owns the format of a chunk, and splits and joins chunks. A chunk's key is a tag and the chunk's lowest entry;
+//! the first chunk's key is only the tag. This module does not know what the entries mean.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -53,19 +53,27 @@ pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<
         return Ok(None);
     };
     let (_, removed) = entries.remove(index);
-    if chunk_key == FIRST || size(&entries) >= SMALL_CHUNK_BYTES {
-        draft.put(space, &chunk_key, encode(&entries));
+    if chunk_key == FIRST {
+        draft.put(space, FIRST, encode(&entries));
         return Ok(Some(removed));
     }
-    match draft.last(space, Bound::Excluded(&chunk_key))? {
+    // It may have been named after the removed entry, of which nothing may stay.
+    draft.remove(space, &chunk_key);
+    let before = match size(&entries) < SMALL_CHUNK_BYTES {
+        true => draft.last(space, Bound::Excluded(&chunk_key))?,
+        false => None,
+    };
+    match before {
         Some((before_key, before)) if before.len() + size(&entries) <= CHUNK_LIMIT_BYTES / 2 => {
             let mut joined = decode(space, &before)?;
             joined.append(&mut entries);
-            draft.remove(space, &chunk_key);
             draft.put(space, &before_key, encode(&joined));
         }
-        _ if entries.is_empty() => draft.remove(space, &chunk_key),
-        _ => draft.put(space, &chunk_key, encode(&entries)),
+        _ => {
+            if let Some((lowest, _)) = entries.first() {
+                draft.put(space, &further(lowest), encode(&entries));
+            }
+        }
     }
     Ok(Some(removed))
 }

@@ -27,13 +27,17 @@ const SECRETS: [&str; 8] = [
 
 /// The files below the data folder and the log that contain one of the secrets.
 fn files_with_secrets(home: &Home) -> Vec<(PathBuf, &'static str)> {
+    files_with(home, &SECRETS)
+}
+
+fn files_with<'a>(home: &Home, secrets: &[&'a str]) -> Vec<(PathBuf, &'a str)> {
     let mut found = Vec::new();
     for folder in [home.data(), home.path().join("log")] {
         for file in files_below(&folder) {
             // The socket of a running daemon cannot be read.
             let Ok(bytes) = fs::read(&file) else { continue };
             let has = |secret: &&&str| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
-            let secrets = SECRETS.iter().filter(has);
+            let secrets = secrets.iter().filter(has);
             found.extend(secrets.map(|secret| (file.clone(), *secret)));
         }
     }
@@ -244,4 +248,28 @@ async fn a_deletion_completes_what_an_earlier_one_began() {
     let delete = json!({"conversationId": id, "transcripts": "delete"});
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
     assert_eq!(files_with_secrets(&home), []);
+}
+
+/// The ids of requests are indexed in chunks that are named after the lowest entry. So many are needed for more than one chunk.
+#[tokio::test]
+async fn no_id_of_a_request_stays_in_an_index() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let mut made = Vec::new();
+    for number in 0..24 {
+        let id = app.make(&home.project()).await;
+        let secret = format!("secretrequest{number}.");
+        for title in 0..8 {
+            let request = format!("{secret}{title}");
+            let update = json!({"conversationId": id, "title": format!("{title}"), "requestId": request});
+            app.call("conversation/update", update).await.unwrap();
+        }
+        made.push((id, secret));
+    }
+    for (id, secret) in made {
+        assert_ne!(files_with(&home, &[&secret]), []);
+        let delete = json!({"conversationId": id, "transcripts": "delete"});
+        assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+        assert_eq!(files_with(&home, &[&secret]), []);
+    }
 }

@@ -95,8 +95,12 @@ proptest! {
         }
         let expected: Vec<Pair> = model.into_iter().collect();
         prop_assert_eq!(contents(&keyspace, page_length), expected);
-        for (_, chunk) in chunks(&keyspace) {
+        for (key, chunk) in chunks(&keyspace) {
             prop_assert!(chunk.len() <= CHUNK_LIMIT_BYTES);
+            if key != FIRST {
+                let (lowest, _) = entries(SPACE, &chunk).next().unwrap().unwrap();
+                prop_assert_eq!(key, further(lowest));
+            }
         }
     }
 }
