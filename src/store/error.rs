@@ -107,7 +107,7 @@ pub enum StoreError {
     },
     /// Set-aside files may hold what a change erased. They may also hold what no other file holds, so they stay.
     #[error(
-        "damaged files that were set aside are never deleted: {}",
+        "these damaged files were set aside and may contain it; delete them if you do not need them: {}",
         paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", ")
     )]
     KeptAside {

@@ -229,9 +229,7 @@ fn nothing_acknowledged_is_lost_on_a_disk_that_fills_up() {
             disk.make_room();
         }
     }
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (daemon, mut client) = disk.start(&home);
     campaign.verify(&mut client, "the end");
     daemon.stop();
     home.assert_nobody_but(&[disk.keeper.id()]);

@@ -71,6 +71,13 @@ impl Disk {
         home.spawn_as(command)
     }
 
+    /// The same once it is ready, and a connection to it.
+    pub(super) fn start(&self, home: &Home) -> (Daemon, Client) {
+        let mut daemon = self.spawn(home);
+        assert!(daemon.wait_ready(), "{}", home.last_words());
+        (daemon, Client::connect(&home.socket()).unwrap())
+    }
+
     /// Writes until there is no room at all.
     pub(super) fn fill(&self) {
         let path = self.data.join("filler");
@@ -162,9 +169,7 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     let make = json!({"agent": "loopback", "cwd": home.project()});
     let mut ids: Vec<String> = Vec::new();
     for round in 0..3 {
-        let mut daemon = disk.spawn(&home);
-        assert!(daemon.wait_ready(), "{}", home.last_words());
-        let mut client = Client::connect(&home.socket()).unwrap();
+        let (mut daemon, mut client) = disk.start(&home);
         ids.push(client.new_conversation(&make));
         let (first, last) = (ids[0].clone(), ids[ids.len() - 1].clone());
         let turn = client.prompt(&first, &format!("before {round}"));
@@ -225,9 +230,7 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
         daemon.kill();
     }
 
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (daemon, mut client) = disk.start(&home);
     let listed = client.call("conversation/list", &json!({"limit": 500}));
     assert_eq!(listed["conversations"].as_array().unwrap().len(), ids.len());
     let words = recalled(&mut client, &ids[0]);
@@ -316,9 +319,7 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     let Some(disk) = Disk::mount(&home, "size=8m") else {
         return;
     };
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (mut daemon, mut client) = disk.start(&home);
     // Too large for a line of the journal: it is stored in a file of its own.
     let large = "word ".repeat(4_000);
     let server = json!({"name": "large", "command": "true", "args": [large], "env": []});
@@ -341,9 +342,7 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     daemon.kill();
     disk.make_room();
 
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (daemon, mut client) = disk.start(&home);
     assert_ended_alike(&client.call("conversation/prompt", &asked.prompt), &told);
     daemon.stop();
     home.assert_nobody_but(&[disk.keeper.id()]);
@@ -357,9 +356,7 @@ fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill()
     let Some(disk) = Disk::mount(&home, "size=8m") else {
         return;
     };
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (mut daemon, mut client) = disk.start(&home);
     let make = json!({"agent": "plain", "cwd": home.project()});
     let deleted = client.new_conversation(&make);
     // So many that their ends do not fit into the last page of the journal.
@@ -374,9 +371,7 @@ fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill()
     daemon.kill();
     disk.make_room();
 
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (daemon, mut client) = disk.start(&home);
     for (asked, told) in asking.iter().zip(told) {
         assert_ended_alike(&client.call("conversation/prompt", &asked.prompt), &told);
     }
@@ -392,9 +387,7 @@ fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     let Some(disk) = Disk::mount(&home, "size=32m") else {
         return;
     };
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (mut daemon, mut client) = disk.start(&home);
     let make = json!({"agent": "loopback", "cwd": home.project()});
     let first = client.new_conversation(&make);
     let mut made = 1;
@@ -429,9 +422,7 @@ fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     assert_eq!(status["conversations"], made);
     daemon.kill();
 
-    let mut daemon = disk.spawn(&home);
-    assert!(daemon.wait_ready(), "{}", home.last_words());
-    let mut client = Client::connect(&home.socket()).unwrap();
+    let (daemon, mut client) = disk.start(&home);
     assert_eq!(client.call("daemon/status", &json!({}))["conversations"], made);
     assert!(!has_failed(&mut client));
     daemon.stop();

@@ -164,6 +164,17 @@ async fn a_database_that_was_replaced_is_erased_too() {
     assert_eq!(set_aside(&app).await, Value::Null);
 }
 
+/// What `sessionctl` says of a conversation that it deletes with its transcripts, not all of which is erased.
+pub(crate) fn removed_in_part(home: &Home, id: ConversationId) -> String {
+    let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
+    remove.env_clear().env("SESSIOND_HOME", home.path());
+    remove.args(["rm", "--transcripts", "--yes", &id.to_string()]);
+    let output = remove.output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    words
+}
+
 /// The path that the status names as a replaced database.
 async fn set_aside(app: &App) -> Value {
     let mut status = app.call("daemon/status", json!({})).await.unwrap();
@@ -200,14 +211,9 @@ async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
     let answer = app.call("conversation/delete", delete).await.unwrap();
     let named = answer["notErased"].as_str().unwrap();
     assert!(kept.iter().all(|path| named.contains(path)), "{answer}");
-    let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
-    remove.env_clear().env("SESSIOND_HOME", home.path());
-    remove.args(["rm", "--transcripts", "--yes", &ids[1].to_string()]);
-    let output = remove.output().unwrap();
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words}");
+    let words = removed_in_part(&home, ids[1]);
     assert!(kept.iter().all(|path| words.contains(path)), "{words}");
-    assert!(words.contains("delete the files"), "{words}");
+    assert!(words.contains("delete them"), "{words}");
     // Nothing of them is in the files that the daemon uses, except for bodies to which the damaged files may refer.
     for (path, secret) in files_with_secrets(&home) {
         let is_kept = kept.iter().any(|kept| path.starts_with(kept));

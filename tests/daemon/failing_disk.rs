@@ -2,7 +2,6 @@
 //! acknowledged is lost, nothing that was refused comes back, and no transcript counts as damaged.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::{BridgeError, ErrorKind};
@@ -13,6 +12,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::edits::places;
+use super::erasing::removed_in_part;
 use super::{codex_ladder, error_words};
 use crate::carrying::files_below;
 use crate::codex::{ROOT_ID, rollout};
@@ -361,12 +361,7 @@ async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it(
     let answer = app.call("conversation/delete", delete).await.unwrap();
     let told = answer["notErased"].as_str().unwrap();
     assert!(told.contains(new.to_str().unwrap()), "{answer}");
-    let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
-    remove.env_clear().env("SESSIOND_HOME", home.path());
-    remove.args(["rm", "--transcripts", "--yes", &ids[1].to_string()]);
-    let output = remove.output().unwrap();
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words}");
+    let words = removed_in_part(&home, ids[1]);
     assert!(
         words.contains(new.to_str().unwrap()) && words.contains("sessionctl stop"),
         "{words}"

@@ -36,7 +36,7 @@ pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
 /// How often acpx is asked at most.
 const ACPX_TRIES: usize = 20;
 
-/// How acpx names that its process ends and has taken no request.
+/// How acpx names that its process ends and, as far as it knows, has not taken the request.
 const ACPX_LEAVES: [&str; 4] = [
     "QUEUE_OWNER_CLOSED",
     "QUEUE_OWNER_SHUTTING_DOWN",

@@ -169,7 +169,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
                 one_line(&why)
             );
             Err(Problem::new(Exit::Failed, message).hint(
-                "delete the files that were set aside; a restart of the daemon removes the rest when the disk works: sessionctl stop",
+                "when that is solved, stop the daemon; its next start removes the rest: sessionctl stop",
             ))
         }
         _ => {
