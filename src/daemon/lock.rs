@@ -3,8 +3,8 @@
 //!
 //! This module owns `sessiond.lock`. The kernel's lock on the file means that a daemon runs; it ends with the process
 //! in any case. The file's content is only for finding that daemon. The file is written in place and never replaced
-//! or removed, because a lock belongs to an open file, not to a name. This module does not know sockets and starts
-//! nothing.
+//! or removed, because a lock belongs to an open file, not to a name. Because users remove lock files, the daemon also
+//! locks the folder. This module does not know sockets and starts nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -98,6 +98,8 @@ pub enum LockError {
 pub struct DaemonLock {
     file: File,
     path: PathBuf,
+    /// The file's folder, locked too; none on a file system that cannot lock a folder, such as NFS.
+    folder: Option<File>,
 }
 
 impl DaemonLock {
@@ -120,8 +122,18 @@ impl DaemonLock {
         let mut lock = Self {
             file,
             path: path.to_owned(),
+            folder: None,
         };
-        lock.take(std::thread::sleep)?;
+        lock.take(&lock.file, std::thread::sleep)?;
+        let folder = File::open(path.parent().unwrap_or(Path::new(".")))
+            .map_err(io_error("open the folder of", path))?;
+        match lock.take(&folder, std::thread::sleep) {
+            Ok(()) => lock.folder = Some(folder),
+            Err(LockError::Io { source, .. }) => {
+                tracing::debug!(error = %source, "cannot lock the data folder itself");
+            }
+            Err(error) => return Err(error),
+        }
         lock.publish(info)?;
         Ok(lock)
     }
@@ -144,6 +156,11 @@ impl DaemonLock {
             .map_err(io_error("write", &self.path))
     }
 
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether the file was moved, removed or replaced, so that nobody finds this daemon by it. False if that cannot
     /// be checked.
     pub fn is_astray(&self) -> bool {
@@ -159,14 +176,15 @@ impl DaemonLock {
         }
     }
 
-    fn take(&self, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
+    /// Locks the file, or its folder.
+    fn take(&self, what: &File, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
         let (mut waited, mut seen_alive) = (Duration::ZERO, false);
         for attempt in 1..=ATTEMPTS {
-            if try_lock(&self.file, FlockOperation::NonBlockingLockExclusive, &self.path)? {
+            if try_lock(what, FlockOperation::NonBlockingLockExclusive, &self.path)? {
                 return Ok(());
             }
             // A daemon's lock excludes all others. If the lock can be shared, only a reader held it.
-            if !try_lock(&self.file, FlockOperation::NonBlockingLockShared, &self.path)? {
+            if !try_lock(what, FlockOperation::NonBlockingLockShared, &self.path)? {
                 let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
                 let is_dead = info.as_ref().is_some_and(|info| is_dead(info.pid));
                 // Once more for a daemon that is being killed, which does not show at first.
@@ -182,7 +200,7 @@ impl DaemonLock {
                     info,
                 });
             }
-            flock(&self.file, FlockOperation::Unlock)
+            flock(what, FlockOperation::Unlock)
                 .map_err(|error| io_error("release", &self.path)(error.into()))?;
             if attempt % ATTEMPTS_PER_PAUSE == 0 {
                 // A reader that holds the lock may be waiting for a processor.
@@ -200,8 +218,10 @@ impl DaemonLock {
 impl Drop for DaemonLock {
     fn drop(&mut self) {
         // Closing is not enough: a child that is being started has the file open until its exec.
-        if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot release the lock");
+        for locked in self.folder.iter().chain([&self.file]) {
+            if let Err(error) = flock(locked, FlockOperation::Unlock) {
+                tracing::warn!(path = %self.path.display(), %error, "cannot release the lock");
+            }
         }
     }
 }

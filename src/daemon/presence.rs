@@ -3,7 +3,7 @@
 //! A socket can disappear while the daemon runs, for example with the runtime folder of a user whose last session
 //! ended. A data folder can be removed. This module owns when to check. It does not know what is done about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::lock::DaemonLock;
 use crate::server::SocketFile;
 
-/// How often to check, in addition to watching the socket's folder. The lock's folder is not watched, because every
-/// change is written there.
+/// How often to check, in addition to watching. The lock's folder itself is not watched, because every change is
+/// written there: the lock file is, and the folder around.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
 /// How long after an event to check. By then, a program that removes all of the daemon's folders is done, and finds
@@ -38,7 +38,8 @@ pub(super) enum Lost {
 pub(super) struct PresenceWatch<'a> {
     lock: &'a DaemonLock,
     sockets: Vec<SocketFile>,
-    /// Reports events in the folder of the first socket. `None` if it cannot be watched.
+    /// Reports events at the lock, around its folder, and in the folder of the first socket. `None` while they are
+    /// ignored.
     watcher: Option<RecommendedWatcher>,
     changed: Arc<Notify>,
     next_check: Instant,
@@ -49,7 +50,7 @@ impl<'a> PresenceWatch<'a> {
         let changed = Arc::new(Notify::new());
         Self {
             lock,
-            watcher: watch(&sockets, &changed),
+            watcher: watch(lock, &sockets, &changed),
             sockets,
             changed,
             // Also covers what happened before the watch.
@@ -83,7 +84,7 @@ impl<'a> PresenceWatch<'a> {
         // The lost one does not remove the file of the new one.
         self.sockets.retain(|own| own.path() != path);
         self.sockets.push(socket);
-        self.watcher = watch(&self.sockets, &self.changed);
+        self.watcher = watch(self.lock, &self.sockets, &self.changed);
         // Another socket may be lost too.
         self.next_check = Instant::now();
     }
@@ -96,21 +97,22 @@ impl<'a> PresenceWatch<'a> {
     }
 }
 
-/// Watches the folder of the sockets.
-fn watch(sockets: &[SocketFile], changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
-    let folder = sockets.first()?.path().parent()?;
+/// Watches what can be watched: all of it is also checked regularly.
+fn watch(lock: &DaemonLock, sockets: &[SocketFile], changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
     let changed = Arc::clone(changed);
-    let watching = notify::recommended_watcher(move |_| changed.notify_one()).and_then(|mut watcher| {
-        watcher.watch(folder, RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    match watching {
-        Ok(watcher) => Some(watcher),
-        Err(error) => {
-            tracing::debug!(folder = %folder.display(), %error, "cannot watch the socket's folder; checking it regularly");
-            None
+    let watcher = notify::recommended_watcher(move |_| changed.notify_one());
+    let mut watcher = watcher
+        .inspect_err(|error| tracing::debug!(%error, "cannot watch the data folder and the socket"))
+        .ok()?;
+    let lock = lock.path();
+    let around = lock.parent().and_then(Path::parent);
+    let socket = sockets.first().and_then(|socket| socket.path().parent());
+    for path in [Some(lock), around, socket].into_iter().flatten() {
+        if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
+            tracing::debug!(path = %path.display(), %error, "cannot watch; checking regularly");
         }
     }
+    Some(watcher)
 }
 
 #[cfg(test)]
@@ -118,7 +120,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use std::fs;
-    use std::path::Path;
 
     use super::*;
     use crate::daemon::lock::LockInfo;

@@ -83,3 +83,47 @@ async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_agai
     assert!(daemon.ended().await.success());
     assert!(!home.data().exists() && !home.socket().parent().unwrap().exists());
 }
+
+/// A backup is restored beneath a daemon that runs: what it would acknowledge from then on, nobody would find.
+#[tokio::test]
+async fn a_daemon_whose_data_folder_is_replaced_ends() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let aside = home.path().join("data.old");
+    fs::rename(home.data(), &aside).unwrap();
+    let copied = Command::new("cp").arg("-a").args([&aside, &home.data()]).status();
+    assert!(copied.unwrap().success());
+    assert!(daemon.ended().await.success());
+
+    let (_daemon, app) = home.opened().await;
+    app.get(id).await;
+}
+
+/// People remove lock files. The daemon still runs then, and another one must not touch its database and its agents.
+#[tokio::test]
+async fn a_daemon_without_its_lock_file_keeps_its_folder() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    // It cannot notice it.
+    let frozen = daemon.freeze();
+    fs::remove_file(home.data().join("sessiond.lock")).unwrap();
+    let elsewhere = home.path().join("elsewhere.sock");
+    let (status, said) = home.run(&["--socket", elsewhere.to_str().unwrap()]);
+    error_words::check_start("without its lock file", status.code(), &said);
+    drop(frozen);
+    // It ends by itself, because nobody finds it.
+    assert!(daemon.ended().await.success());
+    let names = fs::read_dir(home.data()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| !name.to_string_lossy().contains("broken")),
+        "{names:?}"
+    );
+
+    let (_daemon, app) = home.opened().await;
+    app.get(id).await;
+}

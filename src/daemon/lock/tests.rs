@@ -69,21 +69,22 @@ fn the_lock_of_a_dead_daemon_is_waited_for() {
     let next = || DaemonLock {
         file: OpenOptions::new().read(true).write(true).open(&path).unwrap(),
         path: path.clone(),
+        folder: None,
     };
+    let take = |lock: DaemonLock, pause: &mut dyn FnMut(Duration)| lock.take(&lock.file, pause);
     let mut pauses = 0;
-    next()
-        .take(|_| {
-            pauses += 1;
-            if pauses == 3 {
-                left_behind = None;
-            }
-        })
-        .unwrap();
+    take(next(), &mut |_| {
+        pauses += 1;
+        if pauses == 3 {
+            left_behind = None;
+        }
+    })
+    .unwrap();
     assert_eq!(pauses, 3);
     // But not forever.
     let _stays = DaemonLock::acquire(&path, &dead).unwrap();
     let mut waited = Duration::ZERO;
-    let error = next().take(|pause| waited += pause).unwrap_err();
+    let error = take(next(), &mut |pause| waited += pause).unwrap_err();
     assert!(matches!(error, LockError::AlreadyRunning { .. }), "{error:?}");
     assert_eq!(waited, LEFT_BEHIND_LIMIT);
 }
