@@ -57,15 +57,9 @@ pub const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is no socket: no daemon runs, or it uses another path.
-    #[error("no daemon runs at {}: there is no socket", path.display())]
-    NotFound {
-        /// The path of the missing socket.
-        path: PathBuf,
-    },
-    /// No process listens on the socket: the daemon was killed.
-    #[error("no daemon runs at {}: no process listens on the socket", path.display())]
-    Refused {
+    /// No daemon runs, or it uses another path: there is no socket, or no process listens on it.
+    #[error("no daemon listens on the socket {}", path.display())]
+    NotRunning {
         /// The socket.
         path: PathBuf,
     },
@@ -118,15 +112,7 @@ pub enum ConnectError {
         #[source]
         error: BridgeError,
     },
-    /// The daemon sent a line that exceeds the limit for messages.
-    #[error("the daemon sent a line of more than {limit_bytes} bytes at {}", path.display())]
-    LineTooLong {
-        /// The socket.
-        path: PathBuf,
-        /// The limit.
-        limit_bytes: usize,
-    },
-    /// Any other failure of the system, such as a path that is too long for a socket.
+    /// Any other failure, such as a path that is too long for a socket, or a line from the daemon that exceeds the limit.
     #[error("cannot {step} the socket {}", path.display())]
     Io {
         /// The failed operation: a verb phrase that fits before the path.
@@ -144,7 +130,7 @@ pub enum ConnectError {
 /// Must be called within a tokio runtime, which runs the connection until the client is dropped.
 ///
 /// # Errors
-/// See [`ConnectError`]: [`ConnectError::NotFound`] and [`ConnectError::Refused`] mean that no daemon runs.
+/// See [`ConnectError`]: [`ConnectError::NotRunning`] means that no daemon runs.
 pub async fn connect(socket: &Path) -> Result<Client, ConnectError> {
     open(socket).await.map(|(client, _)| client)
 }
@@ -232,8 +218,7 @@ fn listener(pid: Option<u32>) -> String {
 fn classify(socket: &Path, step: &'static str, source: io::Error) -> ConnectError {
     let path = socket.to_owned();
     match source.kind() {
-        io::ErrorKind::NotFound => ConnectError::NotFound { path },
-        io::ErrorKind::ConnectionRefused => ConnectError::Refused { path },
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ConnectError::NotRunning { path },
         // Also when the connection was still waiting to be accepted.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ConnectError::Closed { path },
         io::ErrorKind::PermissionDenied => ConnectError::PermissionDenied { path },
@@ -250,8 +235,8 @@ mod tests {
     #[test]
     fn a_connection_that_ends_with_its_daemon_is_closed() {
         let table = [
-            (io::ErrorKind::NotFound, "NotFound"),
-            (io::ErrorKind::ConnectionRefused, "Refused"),
+            (io::ErrorKind::NotFound, "NotRunning"),
+            (io::ErrorKind::ConnectionRefused, "NotRunning"),
             (io::ErrorKind::ConnectionReset, "Closed"),
             (io::ErrorKind::BrokenPipe, "Closed"),
             (io::ErrorKind::PermissionDenied, "PermissionDenied"),

@@ -84,12 +84,6 @@ error_kinds! {
 }
 
 impl ErrorKind {
-    /// The kind with this code.
-    #[must_use]
-    pub fn from_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
-    }
-
     /// Whether the same call usually succeeds later with nothing changed. An error of this kind may say otherwise.
     #[must_use]
     pub const fn usually_retryable(self) -> bool {
@@ -181,7 +175,7 @@ impl BridgeError {
         let mut details: BTreeMap<String, RawJson> = data.map(members).unwrap_or_default();
         let told = details.remove("kind").and_then(|kind| kind.read().ok());
         let kind = told
-            .or_else(|| ErrorKind::from_code(code))
+            .or_else(|| ErrorKind::ALL.into_iter().find(|kind| kind.code() == code))
             .unwrap_or(ErrorKind::InternalError);
         let retryable = details
             .remove("retryable")

@@ -164,11 +164,7 @@ impl Reach {
                     }));
                 }
                 // The socket of a process that is being killed accepts connections until its last moment.
-                Err(
-                    ConnectError::NotFound { .. }
-                    | ConnectError::Refused { .. }
-                    | ConnectError::Closed { .. },
-                ) => {}
+                Err(ConnectError::NotRunning { .. } | ConnectError::Closed { .. }) => {}
                 // Nothing can listen below a file; the start of a daemon there reports what is wrong.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
                 Err(error) => return Err(not_connected(error, self.holder(&socket))),

@@ -3,6 +3,7 @@
 //! It does not parse messages, except for a refusal of the connection. An error here ends the client: jsonrpsee returns
 //! it from every pending call.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jsonrpsee::types::ErrorObjectOwned;
@@ -74,8 +75,8 @@ impl LineReceiver {
                 return Ok(line);
             }
             if self.line.len() > self.limit_bytes {
-                let (path, limit_bytes) = (self.path.clone(), self.limit_bytes);
-                return Err(ConnectError::LineTooLong { path, limit_bytes });
+                let why = format!("it sent a line of more than {} bytes", self.limit_bytes);
+                return Err(classify(&self.path, "read from", io::Error::other(why)));
             }
             // A last line without a line break is an incomplete message.
             if read == 0 {
@@ -148,7 +149,7 @@ mod tests {
             .build()
             .unwrap();
         let closed = "the daemon closed the connection at /run/s.sock";
-        let too_long = "the daemon sent a line of more than 4 bytes at /run/s.sock";
+        let too_long = "cannot read from the socket /run/s.sock";
         let table: &[(&str, &[&str])] = &[
             ("", &[closed]),
             ("1\n22\r\n\n 3\n", &["1", "22", " 3", closed]),

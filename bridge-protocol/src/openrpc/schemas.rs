@@ -47,7 +47,8 @@ impl Schemas {
 
     /// The schema of something that the daemon sends.
     pub(super) fn told<T: JsonSchema>(&mut self) -> Value {
-        schema_of::<T>(&mut self.told)
+        let schema = self.told.subschema_for::<T>();
+        transformed(&mut self.told, schema)
     }
 
     /// The named schemas. A type whose schemas differ by direction has no name; its schema is inlined.
@@ -69,11 +70,6 @@ impl Schemas {
         let taken = self.taken.definitions().iter();
         taken.filter(differs).map(|(name, _)| name).collect()
     }
-}
-
-fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    let schema = generator.subschema_for::<T>();
-    transformed(generator, schema)
 }
 
 fn transformed(generator: &mut SchemaGenerator, mut schema: Schema) -> Value {

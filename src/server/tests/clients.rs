@@ -45,17 +45,17 @@ async fn the_rust_client_calls_and_subscribes() {
 }
 
 #[tokio::test]
-async fn the_rust_client_tells_no_daemon_from_a_dead_one() {
+async fn the_rust_client_tells_that_no_daemon_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.sock");
     assert!(matches!(
         client::connect(&path).await,
-        Err(ConnectError::NotFound { .. })
+        Err(ConnectError::NotRunning { .. })
     ));
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(matches!(
         client::connect(&path).await,
-        Err(ConnectError::Refused { .. })
+        Err(ConnectError::NotRunning { .. })
     ));
     let long = folder.path().join("x".repeat(200));
     let error = client::connect(&long).await.unwrap_err();
