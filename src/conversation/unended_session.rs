@@ -93,6 +93,10 @@ impl UnendedSession {
         grace: Duration,
     ) -> bool {
         session.copy.take().into_iter().for_each(|copy| self.hold(copy));
+        if by_force {
+            // Its agent may be ended soon, so nobody else should begin there.
+            session.lease.retire();
+        }
         let deadline = if by_force { grace } else { session.deadline };
         let end = Instant::now() + deadline;
         let handle = self.handle.as_str();

@@ -6,7 +6,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
-use crate::home::Home;
+use crate::home::{Home, wait_for_end};
 use crate::support::{Raw, words_of};
 
 async fn cancel(raw: &mut Raw, params: serde_json::Value) -> bool {
@@ -126,6 +126,27 @@ async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
         (remembered[0].as_str(), remembered.last().unwrap().as_str()),
         ("first", "second question")
     );
+}
+
+/// F22: that agent is ended with its session. Nobody begins a turn there meanwhile.
+#[tokio::test]
+async fn an_agent_that_ignores_the_cancel_gets_no_other_turns() {
+    let home = Home::with_config("[limits]\ncancel_grace_ms = 1000\n");
+    let (daemon, app) = home.opened().await;
+    let (id, other) = (app.make(&home.project()).await, app.make(&home.project()).await);
+    let mut raw = daemon.raw().await;
+    let (request, _) = raw.run(id, "[[say deaf now]][[deaf]][[linger]][[hang]]").await;
+    let deaf = home.agents()[0];
+    assert!(cancel(&mut daemon.raw().await, json!({"conversationId": id})).await);
+    assert_eq!(raw.answer(request).await["result"]["stopReason"], "cancelled");
+
+    let mut holder = daemon.raw().await;
+    let (running, _) = holder.hang(other).await;
+    assert_ne!(home.agents(), [deaf]);
+    wait_for_end(deaf);
+    assert!(cancel(&mut raw, json!({"conversationId": other})).await);
+    let ended = holder.answer(running).await;
+    assert_eq!(ended["result"]["stopReason"], "cancelled", "{ended}");
 }
 
 /// F14: that a session is closed does not mean that its turn has ended. What the turn still wrote to the transcript would
