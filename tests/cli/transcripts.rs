@@ -235,6 +235,7 @@ fn adopting_what_cannot_be_resumed_says_why() {
         r#"{"type":"last-prompt","leafUuid":"u2"}"#.to_owned(),
     ];
     let aside = aside.join("\n") + "\n";
+    let gone = asked("u1", "null").replace("aside\"", "gone\",\"cwd\":\"/nonexistent/folder\"");
     for (path, content) in [
         ("config/config.toml", configured.as_str()),
         (
@@ -247,6 +248,7 @@ fn adopting_what_cannot_be_resumed_says_why() {
         ),
         ("data/loopback/projects/-p/unasked.jsonl", reply),
         ("data/loopback/projects/-p/aside.jsonl", &aside),
+        ("data/loopback/projects/-p/gone.jsonl", &gone),
         ("project/here", ""),
     ] {
         let path = home.path().join(path);
@@ -264,6 +266,7 @@ fn adopting_what_cannot_be_resumed_says_why() {
     // A check says no more of what cannot be read.
     let told = adopted(PACKED, 1);
     assert_eq!(text(&home.run(&["check", PACKED]).stderr), told);
+    check_printed(&["adopt gone"], &home.run(&["adopt", "gone"]), 1);
     adopted(OLD, 0);
     check_shown(&["check aside"], &home.run(&["check", "aside"]), 1);
     adopted("aside", 0);

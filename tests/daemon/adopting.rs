@@ -77,6 +77,34 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     assert_eq!(app.get(adopted.id).await.head.unwrap().as_str(), id);
 }
 
+/// A session that was left in the middle of a turn, as after a limit, lacks nothing.
+#[tokio::test]
+async fn a_last_prompt_without_an_answer_is_no_lost_turn() {
+    for turns in 1..=2 {
+        let texts = &["one", "unanswered"][2 - turns..];
+        let (other, id) = made_elsewhere(texts).await;
+        let text = fs::read_to_string(other.transcript(&id).unwrap()).unwrap();
+        let is_last = |line: &&str| line.contains("unanswered") && line.contains(r#""type":"user""#);
+        let end = text.find(text.lines().find(is_last).unwrap()).unwrap();
+        let end = end + text[end..].find('\n').unwrap() + 1;
+        let home = Home::new();
+        put(&home, &id, "-some-folder", &text[..end]);
+        let (_daemon, app) = home.opened().await;
+        let adopted = adopt(&app, json!({"upstreamId": id})).await.unwrap().id;
+        let history = app
+            .call("conversation/history", json!({"conversationId": adopted}))
+            .await;
+        assert_eq!(history.unwrap()["gaps"], Value::Null);
+        let params = json!({"conversationId": adopted, "prompt": "go on", "minFidelity": "full"});
+        let resumed = &app.call("conversation/prompt", params).await.unwrap()["resumed"];
+        assert_eq!(
+            (&resumed["fidelity"], &resumed["missingTurns"]),
+            (&json!("full"), &json!(0))
+        );
+        assert_eq!(app.remembered(adopted).await, [texts, &["go on"]].concat());
+    }
+}
+
 /// Whoever asks again, at the same time, later or after a restart, gets the same conversation.
 #[tokio::test]
 async fn a_transcript_is_adopted_once() {

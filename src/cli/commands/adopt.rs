@@ -97,8 +97,12 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 _ => unreadable(problem, id.as_str()),
             });
         }
-        // Nothing else can be wrong with the call then.
-        Err(problem) if problem.exit == Exit::Usage && cwd.is_none() && options.title.is_none() => {
+        // The transcript names no folder (nothing else can be wrong with the call then), or the folder is gone.
+        Err(problem)
+            if cwd.is_none()
+                && (problem.kind() == Some(ErrorKind::InvalidCwd)
+                    || problem.exit == Exit::Usage && options.title.is_none()) =>
+        {
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
         Err(problem) => {

@@ -128,7 +128,11 @@ impl Registry {
             // What another program adds from here on is new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = dialect.archived(&held.root, &path).is_some();
-            let findings = dialect.obstacles(home.session(Some(&cwd), id.as_str()), &path);
+            let session = home.session(Some(&cwd), id.as_str());
+            // A last prompt that was never answered is not a turn that could be lost.
+            let on_disk = disk::seen(dialect.on_disk(session, None));
+            origin.turns -= usize::from(on_disk.is_some_and(|file| file.last_is_cut));
+            let findings = dialect.obstacles(session, &path);
             let missing = missing_beginning(&held, home, &cwd);
             Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
         };
