@@ -105,6 +105,92 @@ async fn a_last_prompt_without_an_answer_is_no_lost_turn() {
     }
 }
 
+/// What a person typed into Claude Code while a turn ran stands in no message of its own there, and begins no turn.
+#[tokio::test]
+async fn what_was_said_in_the_middle_of_a_turn_is_part_of_it() {
+    let (other, id) = made_elsewhere(&["one"]).await;
+    let text = fs::read_to_string(other.transcript(&id).unwrap()).unwrap();
+    let prompt = text
+        .lines()
+        .find(|line| line.contains(r#""type":"user""#))
+        .unwrap();
+    let prompt: Value = serde_json::from_str(prompt).unwrap();
+    let attached = |uuid: &str, parent: &Value, attachment: Value| {
+        let mut record = prompt.clone();
+        let members = record.as_object_mut().unwrap();
+        members.retain(|name, _| !["message", "origin", "promptId"].contains(&name.as_str()));
+        members.insert("type".to_owned(), json!("attachment"));
+        members.insert("uuid".to_owned(), json!(uuid));
+        members.insert("parentUuid".to_owned(), parent.clone());
+        members.insert("attachment".to_owned(), attachment);
+        record.to_string() + "\n"
+    };
+    let queued =
+        |prompt: Value, mode: &str| json!({"type": "queued_command", "prompt": prompt, "commandMode": mode});
+    let blocks = json!([{"type": "text", "text": "and that"}]);
+    let said = attached(
+        "s1",
+        &prompt["uuid"],
+        queued(json!("take the other way"), "prompt"),
+    ) + &attached("s2", &json!("s1"), queued(blocks, "prompt"))
+        + &attached(
+            "s3",
+            &json!("s2"),
+            queued(json!("a task has ended"), "task-notification"),
+        );
+    let uuid = prompt["uuid"].as_str().unwrap();
+    let parent = format!(r#""parentUuid":"{uuid}""#);
+    let (before, after) = text.split_at(
+        text.find(&parent)
+            .map(|at| text[..at].rfind('\n').unwrap() + 1)
+            .unwrap(),
+    );
+    let home = Home::new();
+    put(
+        &home,
+        &id,
+        "-some-folder",
+        &(before.to_owned() + &said + &after.replacen(&parent, r#""parentUuid":"s3""#, 1)),
+    );
+
+    let (_daemon, app) = home.opened().await;
+    let id = adopt(&app, json!({"upstreamId": id})).await.unwrap().id;
+    let told = app
+        .call("conversation/history", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(told["gaps"], Value::Null);
+    let told = told["messages"].as_array().unwrap().iter();
+    let told: Vec<(&str, &str)> = told
+        .map(|message| {
+            (
+                message["role"].as_str().unwrap(),
+                message["content"][0]["text"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("user", "one"),
+            ("user", "take the other way"),
+            ("user", "and that"),
+            ("assistant", "echo: one")
+        ]
+    );
+    let places = app
+        .call("conversation/checkpoints", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    assert_eq!(places["checkpoints"].as_array().unwrap().len(), 1);
+    let params = json!({"conversationId": id, "minFidelity": "full"});
+    let branch = app.call("conversation/fork", params).await.unwrap();
+    assert_eq!(branch["fidelity"], "full");
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    assert_eq!(app.remembered(id).await, ["one", "go on"]);
+}
+
 /// Whoever asks again, at the same time, later or after a restart, gets the same conversation.
 #[tokio::test]
 async fn a_transcript_is_adopted_once() {

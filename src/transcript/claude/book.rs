@@ -62,7 +62,7 @@ impl Book {
             if role == Role::Prompt {
                 book.turns.push(book.messages.len() as u32);
             }
-            if role != Role::Other {
+            if role != Role::Other || index.entries.is_steering(position) {
                 // An index has no more entries than that.
                 book.messages.push(position as u32);
             }

@@ -76,6 +76,7 @@ const TEXT_BIT: u64 = 1 << 57;
 const FORKED_BIT: u64 = 1 << 58;
 const UNKNOWN_BIT: u64 = 1 << 59;
 const ROLE_SHIFT: u32 = 60;
+const STEERING_BIT: u64 = 1 << 63;
 
 const ROLES: [Role; 6] = [
     Role::Prompt,
@@ -106,6 +107,9 @@ impl Entries {
         }
         if chain.is_unknown {
             place |= UNKNOWN_BIT;
+        }
+        if chain.is_steering {
+            place |= STEERING_BIT;
         }
         self.push_made(Made {
             place,
@@ -252,7 +256,8 @@ impl Entries {
     }
 
     pub(super) fn role(&self, position: usize) -> Role {
-        ROLES[(self.entries[position].place >> ROLE_SHIFT) as usize % ROLES.len()]
+        let role = (self.entries[position].place & !STEERING_BIT) >> ROLE_SHIFT;
+        ROLES[role as usize % ROLES.len()]
     }
 
     pub(super) fn is_sidechain(&self, position: usize) -> bool {
@@ -272,6 +277,11 @@ impl Entries {
     /// Whether it is of a kind that is not known, and not a subagent's.
     pub(super) fn is_unknown(&self, position: usize) -> bool {
         self.entries[position].place & UNKNOWN_BIT != 0 && !self.is_sidechain(position)
+    }
+
+    /// Whether a person said it while a turn ran. Claude Code keeps that beside the messages, and finds its way by those alone.
+    pub(super) fn is_steering(&self, position: usize) -> bool {
+        self.entries[position].place & STEERING_BIT != 0
     }
 
     /// The hash of the record's `message.id`; 0 without one.

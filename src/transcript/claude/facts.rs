@@ -28,6 +28,15 @@ pub(in crate::transcript) static INDEX: Table = Table {
             "forkedFrom",
             Filter::object(&[("sessionId", Filter::PRESENCE), ("messageUuid", Filter::PRESENCE)]),
         ),
+        (
+            "attachment",
+            Filter::object(&[
+                ("type", Filter::NAME),
+                ("commandMode", Filter::NAME),
+                ("isMeta", Filter::PRESENCE),
+                ("origin", Filter::object(&[("kind", Filter::NAME)])),
+            ]),
+        ),
         ("leafUuid", Filter::ID),
         ("customTitle", Filter::PRESENCE),
     ]),
@@ -61,6 +70,8 @@ pub(in crate::transcript) struct ChainFacts {
     pub(super) is_forked: bool,
     /// Whether it is of a kind that is not known.
     pub(super) is_unknown: bool,
+    /// Whether a person said it while a turn ran.
+    pub(super) is_steering: bool,
 }
 
 /// What the index reads of any record.
@@ -135,6 +146,7 @@ impl ChainFacts {
             has_cwd: fields.str("cwd").is_some(),
             is_forked: matches!(kind, Some("user" | "assistant")) && is_forked(),
             is_unknown: kind.is_some_and(|kind| !CHAIN_KINDS.contains(&kind)),
+            is_steering: record.is_steering(),
         })
     }
 }

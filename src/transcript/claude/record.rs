@@ -66,23 +66,42 @@ impl<'a> Record<'a> {
         self.fields.str("type").as_deref() == Some(kind)
     }
 
-    /// What its message says; none where it holds no message. A string counts as one text, and what has no form that is known
-    /// here is [other](Part::Other).
+    /// What its message says, or what a person said while a turn ran; none where it holds neither. A string counts as one text,
+    /// and what has no form that is known here is [other](Part::Other).
     #[must_use]
     pub fn parts(&self) -> Option<Vec<Part>> {
-        let whole = said(&self.fields, "message")?;
+        let (message, content) = match self.is_steering() {
+            true => ("attachment", "prompt"),
+            false => ("message", "content"),
+        };
+        let whole = said(&self.fields, message)?;
         let Some(message) = Fields::of(whole) else {
             return Some(vec![Part::whole(whole.get())]);
         };
-        Some(match (message.array("content"), message.text("content")) {
+        Some(match (message.array(content), message.text(content)) {
             (Some(items), _) => {
                 let mut parts = Vec::with_capacity(items.len());
                 items.into_iter().for_each(|item| add_block(item, &mut parts));
                 parts
             }
             (None, Some(text)) => vec![Part::Text(text)],
-            (None, None) => vec![Part::whole(said(&message, "content").unwrap_or(whole).get())],
+            (None, None) => vec![Part::whole(said(&message, content).unwrap_or(whole).get())],
         })
+    }
+
+    /// Whether a person said it while a turn ran: Claude Code (2.1.316) then writes no user record, but attaches the words, with
+    /// what it attaches by itself in the same form.
+    #[must_use]
+    pub fn is_steering(&self) -> bool {
+        let attached = || {
+            let attachment = self.fields.object("attachment")?;
+            let origin = attachment.object("origin").and_then(|origin| origin.text("kind"));
+            let is_said = attachment.str("type")? == "queued_command"
+                && attachment.str("commandMode")? == "prompt"
+                && !attachment.flag("isMeta");
+            Some(is_said && origin.is_none_or(|kind| kind == "human"))
+        };
+        self.is_of("attachment") && attached().unwrap_or(false)
     }
 
     /// All texts of its message, one empty line between two.
