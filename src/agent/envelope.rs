@@ -197,19 +197,6 @@ impl<'line> Envelope<'line> {
         self.result().is_some() || self.parts.error.slice(self.text).is_some()
     }
 
-    /// Returns the line with another `params.sessionId` and no other byte changed. `None` if it has no such string.
-    #[must_use]
-    pub fn with_session_id(&self, session_id: &str) -> Option<String> {
-        self.parts.session_id.slice(self.text)?;
-        let before = self.text.get(..self.parts.session_id.start as usize)?;
-        let after = self.text.get(self.parts.session_id.end as usize..)?;
-        let mut spliced = String::with_capacity(before.len() + after.len() + session_id.len() + 2);
-        spliced.push_str(before);
-        push_json_string(&mut spliced, session_id);
-        spliced.push_str(after);
-        Some(spliced)
-    }
-
     /// Copies the line, without scanning it again.
     #[must_use]
     pub fn to_line(&self) -> Line {

@@ -229,12 +229,6 @@ impl InboxReceiver {
         }
         count
     }
-
-    /// Returns how many entries are queued.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.shared.lock().waiting.len()
-    }
 }
 
 impl Drop for InboxReceiver {

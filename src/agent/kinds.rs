@@ -232,13 +232,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_found_by_its_name() {
-        for kind in ALL {
-            assert_eq!(named(kind.name), Ok(*kind));
-        }
-    }
-
-    #[test]
     fn an_unknown_kind_names_the_known_ones() {
         let error = named("clade").unwrap_err();
         crate::words::check("an agent of an unknown kind", "agent kind", &error.to_string());

@@ -11,7 +11,7 @@
 mod mark;
 mod stderr;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -255,16 +255,6 @@ pub struct DeathWatch {
 }
 
 impl DeathWatch {
-    /// Creates a watch for a peer that is not a process: it never ends, only its output does.
-    #[must_use]
-    pub fn none() -> Self {
-        let (_, exit) = watch::channel(None);
-        Self {
-            exit,
-            stderr: StderrTail::empty(),
-        }
-    }
-
     /// Waits until the process has ended; forever if there is none. Cancel safe.
     pub async fn ended(&mut self) -> ExitStatus {
         match self.exit.wait_for(Option::is_some).await.map(|status| *status) {
@@ -546,19 +536,5 @@ fn spawn_error(command: &AgentCommand, source: io::Error) -> SpawnError {
         io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
         _ if is_format_error => SpawnError::NotExecutable { program, source },
         _ => SpawnError::System { program, source },
-    }
-}
-
-/// A recorder that records nothing, for a daemon that keeps everything in memory.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoRecorder;
-
-impl SpawnRecorder for NoRecorder {
-    fn record(&self, _: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -167,40 +167,6 @@ fn lines(from: u32, to: u32) -> String {
 }
 
 #[test]
-fn a_link_costs_nothing_until_the_agent_deletes_its_file_and_holds_what_was_appended() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 10));
-    let side = place.put("s/tool-results/t.txt", "a long result");
-    place.link("s", &path);
-    assert_eq!(
-        place.files("s"),
-        [("1.link".to_owned(), 0), ("2.link".to_owned(), 0)]
-    );
-    append(&path, &lines(10, 20));
-    let list = fs::read(place.folder("s").join(LIST)).unwrap();
-    place.link("s", &path);
-    assert_eq!(
-        fs::read(place.folder("s").join(LIST)).unwrap(),
-        list,
-        "nothing is written for what is shared"
-    );
-    place.lose();
-    assert_eq!(place.files("s")[0].1, lines(0, 20).len() as u64);
-    assert_eq!(place.restore("s").unwrap(), [side.clone(), path.clone()]);
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
-    assert_eq!(fs::read_to_string(&side).unwrap(), "a long result");
-    // Also where nobody says which folder it ran in.
-    place.lose();
-    place.restore_in("s", None, &Relocation::default()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
-    // It is a copy: what is done to it is not done to ours.
-    fs::write(&path, "").unwrap();
-    place.lose();
-    place.restore("s").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
-}
-
-#[test]
 fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
     let place = Place::new();
     let path = place.put("s.jsonl", &lines(0, 1_000));
@@ -241,22 +207,6 @@ fn packing_takes_the_place_of_links_and_adds_only_what_was_appended() {
         lines(0, 1_010),
         "whole lines count"
     );
-}
-
-#[test]
-fn a_file_in_the_place_of_another_takes_nothing_from_what_that_held() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 20));
-    place.link("s", &path);
-    // As the stub that is written by somebody whose file was deleted under it.
-    fs::remove_file(&path).unwrap();
-    place.put("s.jsonl", &lines(20, 21));
-    place.link("s", &path);
-    assert_eq!(place.names("s"), ["2.zst", "3.link"]);
-    assert!(place.pack("s", &path));
-    place.lose();
-    place.restore("s").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), lines(0, 20));
 }
 
 /// Each state in which a kill can leave the files is one from which everything goes on.
@@ -319,24 +269,6 @@ fn a_copy_that_is_damaged_is_neither_restored_nor_added_to() {
 }
 
 #[test]
-fn nobody_else_can_look_into_it() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 5));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    place.pack("s", &path);
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    let folder = place.folder("s");
-    assert_eq!(mode(place.archive.folder()), 0o700);
-    assert_eq!(mode(&folder), 0o700);
-    assert_eq!(mode(&folder.join("1.zst")), 0o600);
-    assert_eq!(mode(&folder.join(LIST)), 0o600);
-    place.lose();
-    place.restore("s").unwrap();
-    assert_eq!(mode(&path), 0o600);
-    assert_eq!(mode(path.parent().unwrap()), 0o700);
-}
-
-#[test]
 fn what_something_newer_goes_on_from_is_as_old_as_that() {
     let place = Place::new();
     for id in ["old", "continued"] {
@@ -361,24 +293,6 @@ fn what_something_newer_goes_on_from_is_as_old_as_that() {
     assert_eq!(place.names("continued"), ["1.zst"]);
 }
 
-#[test]
-fn nothing_is_restored_through_a_link() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 5));
-    place.put("s/tool-results/t.txt", "a result");
-    place.pack("s", &path);
-    place.lose();
-    let elsewhere = place._held.path().join("elsewhere");
-    fs::create_dir(&elsewhere).unwrap();
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, path.with_extension("")).unwrap();
-    let refused = place.restore("s").unwrap_err();
-    let why = std::error::Error::source(&refused).unwrap().to_string();
-    crate::words::check("a restore through a link", "archive", &why);
-    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-    assert!(!path.exists(), "the transcript comes after its files");
-}
-
 const PARENT: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
 const CHILD: &str = "01a1fc16-ffed-7ff1-b050-3a83130f7a04";
 
@@ -397,3 +311,39 @@ fn rollout(place: &Place, id: &str, base: Option<&str>) -> PathBuf {
 }
 
 // Against D14.
+
+#[test]
+fn nobody_else_can_look_into_it() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 5));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    place.pack("s", &path);
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let folder = place.folder("s");
+    assert_eq!(mode(place.archive.folder()), 0o700);
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("1.zst")), 0o600);
+    assert_eq!(mode(&folder.join(LIST)), 0o600);
+    place.lose();
+    place.restore("s").unwrap();
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+}
+
+#[test]
+fn nothing_is_restored_through_a_link() {
+    let place = Place::new();
+    let path = place.put("s.jsonl", &lines(0, 5));
+    place.put("s/tool-results/t.txt", "a result");
+    place.pack("s", &path);
+    place.lose();
+    let elsewhere = place._held.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.with_extension("")).unwrap();
+    let refused = place.restore("s").unwrap_err();
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    crate::words::check("a restore through a link", "archive", &why);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    assert!(!path.exists(), "the transcript comes after its files");
+}

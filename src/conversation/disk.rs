@@ -202,20 +202,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_cannot_be_read_is_not_taken_for_lost() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = own_folder(root.path(), Path::new(CWD));
-        std::fs::create_dir_all(&folder).unwrap();
-        let id = UpstreamId::from("s1");
-        let look = |root: &Path| on_disk(transcripts(&Library::default(), root), CWD, &id, None);
-        assert_eq!(look(root.path()).unwrap(), None);
-        // A file in the place of the folder of all folders.
-        let other = tempfile::tempdir().unwrap();
-        std::fs::write(other.path().join("projects"), "").unwrap();
-        assert!(look(other.path()).is_err());
-    }
-
-    #[test]
     fn turns_on_other_branches_count_where_every_line_can_be_read() {
         let root = tempfile::tempdir().unwrap();
         let folder = own_folder(root.path(), Path::new(CWD));

@@ -598,29 +598,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_kept_as_deep_as_anybody_wants() {
-        let keeper = Keeper::new("/nowhere".into(), KeepRules::default());
-        keeper.ask(session("a"), Depth::Linked);
-        keeper.ask(session("a"), Depth::Packed);
-        keeper.ask(session("a"), Depth::Linked);
-        keeper.ask(session("b"), Depth::Linked);
-        keeper.ask(session(""), Depth::Linked);
-        let asked = keeper.take();
-        assert_eq!(
-            asked.into_iter().collect::<Vec<_>>(),
-            [(session("a"), Depth::Packed), (session("b"), Depth::Linked)]
-        );
-        assert!(keeper.take().is_empty());
-        let off = KeepRules {
-            is_on: false,
-            ..KeepRules::default()
-        };
-        let keeper = Keeper::new("/nowhere".into(), off);
-        keeper.ask(session("a"), Depth::Packed);
-        assert!(keeper.take().is_empty());
-    }
-
-    #[test]
     fn what_waits_is_bounded() {
         let keeper = Keeper::new("/nowhere".into(), KeepRules::default());
         for number in 0..2 * ASKED {

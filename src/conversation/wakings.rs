@@ -137,38 +137,6 @@ mod tests {
 
     use super::*;
 
-    /// A thousand that met the same limit: so many begin, and each that has begun lets one more in.
-    #[tokio::test]
-    async fn few_go_on_at_once_and_each_is_woken_once() {
-        const ALL: u32 = 1_000;
-        const AT_ONCE: usize = 8;
-        let wakings = Wakings::new(AT_ONCE);
-        for number in 0..ALL {
-            let mut bytes = [7; 16];
-            bytes[..4].copy_from_slice(&number.to_be_bytes());
-            wakings.set(ConversationId::from_bytes(bytes), Some(Timestamp::UNIX_EPOCH));
-        }
-        let (woken, mut told) = mpsc::channel(ALL as usize);
-        let run = wakings.run(|id, place| woken.try_send((id, place)).is_ok());
-        let follow = async {
-            let (mut begun, mut seen) = (std::collections::VecDeque::new(), BTreeSet::new());
-            for _ in 0..ALL {
-                if begun.len() == AT_ONCE {
-                    assert!(told.is_empty(), "a ninth has begun");
-                    begun.pop_front();
-                }
-                let (id, place) = told.recv().await.unwrap();
-                assert!(seen.insert(id), "{id} was woken twice");
-                begun.push_back(place);
-            }
-        };
-        tokio::select! {
-            () = run => unreachable!("it runs for ever"),
-            () = follow => {}
-        }
-        assert!(wakings.next().is_none());
-    }
-
     /// A silent agent does not keep others from their turn; one that sends updates keeps its slot.
     #[tokio::test(start_paused = true)]
     async fn a_place_lapses_with_the_silence_and_is_the_next_ones() {

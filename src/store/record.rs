@@ -467,15 +467,6 @@ impl ConversationRecord {
             deleted_at: None,
         }
     }
-
-    /// Whether the conversation is not idle: a start of the daemon has to handle it, and subscribers to all
-    /// conversations are notified of it.
-    #[must_use]
-    pub fn is_unfinished(&self) -> bool {
-        let is_open = self.turn.is_some() || !self.interrupts.is_empty() || self.continuation.is_some();
-        let is_open = is_open || !self.waiting.is_empty();
-        self.deleted_at.is_none() && (is_open || self.resting != Resting::Idle)
-    }
 }
 
 impl Salvaged {

@@ -99,28 +99,6 @@ fn on_both(test: impl Fn(&Store)) {
 }
 
 #[test]
-fn commits_are_visible_at_once() {
-    on_both(|store| {
-        assert_eq!(store.conversation(id(1)).unwrap(), None);
-        let mut first = record(1, 10);
-        let sequence = wait(store.commit(opened(&mut first, "up 1", 11))).unwrap();
-        assert_eq!(sequence, Sequence(1));
-        assert_eq!(store.conversation(id(1)).unwrap(), Some(first.clone()));
-        assert_eq!(store.count(), 1);
-        assert_eq!(store.status().sequence, Sequence(1));
-        let lineage = store.lineage_all(id(1)).unwrap();
-        assert_eq!(lineage.len(), 1);
-        assert!(lineage[0].in_chain);
-        assert_eq!(store.owners(&"up 1".into(), None).unwrap(), [id(1)]);
-    });
-}
-
-#[test]
-fn an_ephemeral_store_says_so() {
-    assert!(Store::ephemeral().unwrap().status().is_ephemeral);
-}
-
-#[test]
 fn owners_are_separated_by_root() {
     on_both(|store| {
         for (number, root) in [
@@ -219,38 +197,6 @@ fn a_newer_record_is_read_and_never_rewritten() {
 }
 
 #[test]
-fn a_change_over_a_limit_is_refused_alone() {
-    on_both(|store| {
-        let long = |length| Change {
-            upstream: vec![(
-                id(1),
-                TranscriptRoot::new("/r"),
-                "x".repeat(length).as_str().into(),
-            )],
-            ..change(record(1, 1))
-        };
-        assert!(matches!(
-            wait(store.commit(long(UPSTREAM_ID_LIMIT_BYTES + 1))),
-            Err(StoreError::TooLarge {
-                what: "upstream id",
-                ..
-            })
-        ));
-        assert_eq!(
-            store.conversation(id(1)).unwrap(),
-            None,
-            "none of the change is made"
-        );
-        wait(store.commit(long(UPSTREAM_ID_LIMIT_BYTES))).unwrap();
-        let nul = Change {
-            upstream: vec![(id(1), TranscriptRoot::new("/r"), "a\0b".into())],
-            ..Change::default()
-        };
-        assert!(matches!(wait(store.commit(nul)), Err(StoreError::NulInKey)));
-    });
-}
-
-#[test]
 fn changes_are_made_in_the_order_of_the_calls() {
     on_both(|store| {
         // More than one group, awaited in reverse order.
@@ -309,43 +255,4 @@ fn a_full_queue_refuses_and_loses_or_reorders_nothing() {
         store.conversation(id(1)).unwrap().unwrap().title,
         last.to_string()
     );
-}
-
-#[test]
-fn a_commit_that_is_not_awaited_is_made() {
-    on_both(|store| {
-        drop(store.commit(change(record(1, 1))));
-        wait(store.commit(change(record(2, 1)))).unwrap();
-        assert!(store.conversation(id(1)).unwrap().is_some());
-    });
-}
-
-#[test]
-fn after_a_shutdown_reads_work_and_commits_fail() {
-    on_both(|store| {
-        wait(store.commit(change(record(1, 1)))).unwrap();
-        wait(store.shutdown()).unwrap();
-        assert!(matches!(
-            wait(store.commit(change(record(2, 1)))),
-            Err(StoreError::Closed)
-        ));
-        assert!(matches!(wait(store.shutdown()), Err(StoreError::Closed)));
-        assert!(store.conversation(id(1)).unwrap().is_some());
-    });
-}
-
-#[test]
-fn a_shutdown_carries_out_queued_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(folder.path(), StoreOptions::default()).unwrap();
-    let commits: Vec<_> = (0..100)
-        .map(|number| store.commit(change(record(number, 1))))
-        .collect();
-    wait(store.shutdown()).unwrap();
-    for commit in commits {
-        wait(commit).unwrap();
-    }
-    drop(store);
-    let (store, report) = Store::open(folder.path(), StoreOptions::default()).unwrap();
-    assert_eq!((store.count(), report.replayed), (100, 0));
 }

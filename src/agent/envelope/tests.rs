@@ -234,26 +234,6 @@ fn malformed_lines_are_errors() {
     assert!(Envelope::scan(&just_fits).is_ok());
 }
 
-#[test]
-fn the_splice_changes_the_session_id_and_nothing_else() {
-    let line = "{ \"params\" : {\"x\":1.10, \"sessionId\" :\t\"old\" ,\"update\":{\"sessionId\":\"old\"}},\"method\":\"m\"}";
-    let spliced = Envelope::scan(line).unwrap().with_session_id("n\"ew").unwrap();
-    assert_eq!(
-        spliced,
-        "{ \"params\" : {\"x\":1.10, \"sessionId\" :\t\"n\\\"ew\" ,\"update\":{\"sessionId\":\"old\"}},\"method\":\"m\"}"
-    );
-    assert_eq!(
-        Envelope::scan(&spliced).unwrap().session_id().as_deref(),
-        Some("n\"ew")
-    );
-    assert_eq!(
-        Envelope::scan(r#"{"method":"m","params":{}}"#)
-            .unwrap()
-            .with_session_id("x"),
-        None
-    );
-}
-
 proptest::proptest! {
     #[test]
     fn the_scan_accepts_exactly_what_serde_json_does(text in r#"[\{\}\[\],:"\\ untruefalsid0-9.eE+-]{0,24}"#) {

@@ -3,6 +3,13 @@ use futures_util::FutureExt;
 use super::*;
 use crate::agent::message::method;
 
+impl InboxReceiver {
+    /// How many entries are queued.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.lock().waiting.len()
+    }
+}
+
 fn update(text: &str) -> Line {
     Line::parse(&format!(
         r#"{{"method":"session/update","params":{{"t":"{text}"}}}}"#

@@ -4,7 +4,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::agent::process::{NoRecorder, RecordError, SpawnMark, SpawnRecord};
+use crate::agent::process::tests::NoRecorder;
+use crate::agent::process::{RecordError, SpawnMark, SpawnRecord};
 
 /// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,55 +65,6 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("it does not take so long")
-}
-
-#[tokio::test]
-async fn f35_callers_that_come_together_share_one_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let notes = folder.path().join("notes");
-    let mut launch = launch(AGENT);
-    launch
-        .command
-        .env
-        .insert("NOTES".to_owned(), notes.to_str().unwrap().to_owned());
-    let books = Arc::new(Books::default());
-    let pool = pool_with(PoolSettings::default(), books.clone());
-    let key = PoolKey::new("a", &launch);
-    // A caller that gives up does not cancel the start for the others.
-    assert!(pool.acquire(&key, &launch, Urgency::Now).now_or_never().is_none());
-    let (one, two, three) = soon(futures_util::future::join3(
-        pool.acquire(&key, &launch, Urgency::Now),
-        pool.acquire(&key, &launch, Urgency::Background),
-        pool.acquire(&key, &launch, Urgency::Now),
-    ))
-    .await;
-    let generation = one.unwrap().generation();
-    assert_eq!(
-        (two.unwrap().generation(), three.unwrap().generation()),
-        (generation, generation)
-    );
-    let again = pool.acquire(&key, &launch, Urgency::Now).await.unwrap();
-    assert_eq!(again.generation(), generation);
-    assert_eq!(again.initialized().protocol_version, 1);
-    assert_eq!(*books.spawned.lock().unwrap(), 1);
-    let lines = std::fs::read_to_string(&notes).unwrap();
-    assert_eq!(lines.lines().count(), 1, "{lines}");
-    soon(pool.shutdown(StopDeadlines::default())).await;
-    assert_eq!(*books.running.lock().unwrap(), []);
-}
-
-#[tokio::test]
-async fn different_environments_do_not_share() {
-    let plain = launch(AGENT);
-    let mut with_variable = plain.clone();
-    with_variable.command.env.insert("X".to_owned(), "1".to_owned());
-    let mut with_capabilities = plain.clone();
-    let capabilities = serde_json::value::RawValue::from_string("{\"fs\":{}}".to_owned()).unwrap();
-    with_capabilities.initialize.client_capabilities = Some(capabilities);
-    let keys = [&plain, &with_variable, &with_capabilities].map(|launch| PoolKey::new("a", launch));
-    assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2]);
-    assert_eq!(keys[0], PoolKey::new("a", &plain.clone()));
-    assert_ne!(keys[0], PoolKey::new("b", &plain));
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,49 +141,6 @@ async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
     soon(pool.shutdown(StopDeadlines::default())).await;
 }
 
-#[tokio::test]
-async fn an_agent_that_refuses_to_initialize_is_ended() {
-    let refusing = launch(
-        "read -r line; id=${line#*\\\"id\\\":}; id=${id%%,*}; echo \"{\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32000,\\\"message\\\":\\\"log in\\\"}}\"; cat >/dev/null",
-    );
-    let books = Arc::new(Books::default());
-    let pool = pool_with(PoolSettings::default(), books.clone());
-    let error = soon(pool.acquire(&PoolKey::new("a", &refusing), &refusing, Urgency::Now))
-        .await
-        .unwrap_err();
-    let AcquireError::Initialize { source, .. } = error else {
-        panic!("{error:?}")
-    };
-    assert!(
-        matches!(&*source, CallError::Agent(error) if error.code == -32000),
-        "{source:?}"
-    );
-    assert_eq!(*books.running.lock().unwrap(), []);
-}
-
-/// F38: the late end of the first does not affect the second.
-#[tokio::test]
-async fn f31_a_dead_agent_is_replaced() {
-    let agent = launch(AGENT);
-    let pool = pool();
-    let key = PoolKey::new("a", &agent);
-    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
-    kill(&first).await;
-    // Even before the keeper has noticed.
-    let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
-    assert!(second.generation() > first.generation());
-    // The late clean-up of the first must not remove the second.
-    soon(first.stopped()).await;
-    assert_eq!(
-        pool.running()
-            .iter()
-            .map(|agent| agent.generation())
-            .collect::<Vec<_>>(),
-        [second.generation()]
-    );
-    soon(pool.shutdown(StopDeadlines::default())).await;
-}
-
 /// What a dead agent left behind may still write to the transcript that its successor reads.
 #[cfg(target_os = "linux")]
 #[tokio::test]
@@ -244,34 +153,6 @@ async fn descendants_of_a_dead_agent_end_before_its_successor_is_handed_out() {
     let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     assert!(second.generation() > first.generation());
     assert!(first.stopped().now_or_never().is_some(), "its child still runs");
-    soon(pool.shutdown(StopDeadlines::default())).await;
-}
-
-#[tokio::test]
-async fn a_fresh_process_retires_only_the_failed_one() {
-    let agent = launch(AGENT);
-    let pool = pool();
-    let key = PoolKey::new("a", &agent);
-    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
-    let failed = first.generation();
-    let second = soon(pool.fresh(&key, &agent, Urgency::Now, failed))
-        .await
-        .unwrap();
-    assert!(second.generation() > failed);
-    // Another conversation that saw the same process fail gets its replacement.
-    let third = soon(pool.fresh(&key, &agent, Urgency::Now, failed))
-        .await
-        .unwrap();
-    assert_eq!(third.generation(), second.generation());
-    let fourth = soon(pool.acquire(&key, &agent, Urgency::Background))
-        .await
-        .unwrap();
-    assert_eq!(fourth.generation(), second.generation());
-    assert!(first.connection().death().is_none(), "its user may still need it");
-    let retired = Arc::clone(&first.agent);
-    drop(first);
-    soon(retired.stopped()).await;
-    assert!(second.connection().death().is_none());
     soon(pool.shutdown(StopDeadlines::default())).await;
 }
 
@@ -315,4 +196,47 @@ async fn a_shutdown_ends_running_and_starting_agents() {
     );
     let late = pool.acquire(&silent_key, &silent, Urgency::Now).await;
     assert!(matches!(late, Err(AcquireError::ShuttingDown)), "{late:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_refuses_to_initialize_is_ended() {
+    let refusing = launch(
+        "read -r line; id=${line#*\\\"id\\\":}; id=${id%%,*}; echo \"{\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32000,\\\"message\\\":\\\"log in\\\"}}\"; cat >/dev/null",
+    );
+    let books = Arc::new(Books::default());
+    let pool = pool_with(PoolSettings::default(), books.clone());
+    let error = soon(pool.acquire(&PoolKey::new("a", &refusing), &refusing, Urgency::Now))
+        .await
+        .unwrap_err();
+    let AcquireError::Initialize { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(
+        matches!(&*source, CallError::Agent(error) if error.code == -32000),
+        "{source:?}"
+    );
+    assert_eq!(*books.running.lock().unwrap(), []);
+}
+
+/// F38: the late end of the first does not affect the second.
+#[tokio::test]
+async fn f31_a_dead_agent_is_replaced() {
+    let agent = launch(AGENT);
+    let pool = pool();
+    let key = PoolKey::new("a", &agent);
+    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    kill(&first).await;
+    // Even before the keeper has noticed.
+    let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    assert!(second.generation() > first.generation());
+    // The late clean-up of the first must not remove the second.
+    soon(first.stopped()).await;
+    assert_eq!(
+        pool.running()
+            .iter()
+            .map(|agent| agent.generation())
+            .collect::<Vec<_>>(),
+        [second.generation()]
+    );
+    soon(pool.shutdown(StopDeadlines::default())).await;
 }

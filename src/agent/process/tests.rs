@@ -8,15 +8,32 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::*;
 
+/// A recorder that records nothing.
+pub(crate) struct NoRecorder;
+
+impl SpawnRecorder for NoRecorder {
+    fn record(&self, _: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+impl DeathWatch {
+    /// Creates a watch for a peer that is not a process: it never ends, only its output does.
+    pub(crate) fn none() -> Self {
+        let (_, exit) = watch::channel(None);
+        Self {
+            exit,
+            stderr: StderrTail::empty(),
+        }
+    }
+}
+
 /// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Gives up each step almost at once, except for the last.
-const IMPATIENT: StopDeadlines = StopDeadlines {
-    eof: Duration::from_millis(50),
-    term: Duration::from_millis(200),
-    kill: PATIENCE,
-};
 
 const PATIENT: StopDeadlines = StopDeadlines {
     eof: PATIENCE,
@@ -50,37 +67,6 @@ async fn wait_until_up(process: &mut ChildProcess) -> ChildStdin {
 
 fn never() -> CancellationToken {
     CancellationToken::new()
-}
-
-fn left(process: &ChildProcess) -> Vec<u32> {
-    sweep::find(&SweepTarget::process(process.record().clone()))
-}
-
-#[tokio::test]
-async fn reasons_why_a_program_cannot_start_are_distinguished() {
-    let folder = tempfile::tempdir().unwrap();
-    let plain_file = folder.path().join("plain");
-    std::fs::write(&plain_file, "not a program").unwrap();
-    let try_one = async |program: &std::path::Path, working_dir: Option<PathBuf>| {
-        let command = AgentCommand {
-            program: program.into(),
-            working_dir,
-            ..AgentCommand::default()
-        };
-        spawn(&command, "test", &mark(), &NoRecorder).await.unwrap_err()
-    };
-    let missing = try_one(std::path::Path::new("no-such-agent-program"), None).await;
-    assert!(matches!(missing, SpawnError::Missing { .. }), "{missing:?}");
-    let not_executable = try_one(&plain_file, None).await;
-    assert!(
-        matches!(not_executable, SpawnError::NotExecutable { .. }),
-        "{not_executable:?}"
-    );
-    let no_folder = try_one(std::path::Path::new("sh"), Some(folder.path().join("gone"))).await;
-    assert!(
-        matches!(no_folder, SpawnError::WorkingDir { .. }),
-        "{no_folder:?}"
-    );
 }
 
 #[tokio::test]
@@ -126,24 +112,6 @@ impl SpawnRecorder for Books {
 }
 
 #[tokio::test]
-async fn a_spawn_is_recorded_before_it_is_returned() {
-    let books = Books::default();
-    let mark = mark();
-    let mut process = spawn(&shell("exec cat"), "agent-name", &mark, &books)
-        .await
-        .unwrap();
-    let records = books.records.lock().unwrap().clone();
-    assert_eq!(records, [process.record().clone()]);
-    assert_eq!(
-        (&records[0].mark, records[0].agent.as_str()),
-        (&mark, "agent-name")
-    );
-    #[cfg(target_os = "linux")]
-    assert!(records[0].start_time.is_some() && records[0].boot_id.is_some());
-    process.stop(PATIENT, &never()).await;
-}
-
-#[tokio::test]
 async fn a_spawn_that_cannot_be_recorded_is_ended() {
     let books = Books {
         refuses: true,
@@ -171,63 +139,37 @@ async fn a_spawn_that_cannot_be_recorded_is_ended() {
 }
 
 #[tokio::test]
-async fn a_death_has_its_status_and_the_end_of_its_standard_error() {
-    let script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i+1)); done; printf 'end \\377\\n' >&2; exit 7";
-    let mut process = start(script).await;
+async fn dropping_a_running_process_kills_it() {
+    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
+    let _stdin = wait_until_up(&mut process).await;
     let mut watch = process.watch();
-    assert_eq!(watch.ended().await.code(), Some(7));
-    let death = watch.death_within(PATIENCE).await;
-    assert!(
-        death.stderr_tail.ends_with("line 2999\nend \u{fffd}\n"),
-        "{}",
-        death.stderr_tail
-    );
-    assert!(
-        death.stderr_tail.len() > STDERR_TAIL_BYTES - 16 && death.stderr_tail.len() <= STDERR_TAIL_BYTES + 2
-    );
-    crate::words::check("an agent that ends and prints", "death", &death.to_string());
-    assert_eq!(
-        process.stop(PATIENT, &never()).await.stopped_by,
-        StoppedBy::Itself
-    );
+    drop(process);
+    let status = tokio::time::timeout(PATIENCE, watch.ended()).await.unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
 }
 
-#[tokio::test]
-async fn the_end_of_input_stops_a_process_that_reads() {
-    let mut process = start("echo up; cat >/dev/null").await;
-    drop(wait_until_up(&mut process).await);
-    let report = process.stop(PATIENT, &never()).await;
-    assert_eq!(
-        (report.stopped_by, report.status.unwrap().code()),
-        (StoppedBy::EndOfInput, Some(0))
-    );
-    assert_eq!(report.sweep, SweepReport::default());
+#[test]
+fn marks_are_read_back() {
+    let mark = mark();
+    assert_eq!(SpawnMark::parse(&mark.to_string()), Some(mark));
+    assert_eq!(Instance::new("a:b=c/\0d-1").as_str(), "abcd-1");
+    for bad in ["", "a", "a:", "a:b:c", "a/b:c", "a:b c"] {
+        assert_eq!(SpawnMark::parse(bad), None, "{bad}");
+    }
 }
 
 #[tokio::test]
 async fn a_process_that_ignores_the_end_of_input_is_terminated_with_its_group() {
     let mut process = start("sleep 1000 & echo up; wait").await;
     drop(wait_until_up(&mut process).await);
-    let report = process
-        .stop(
-            StopDeadlines {
-                term: PATIENCE,
-                ..IMPATIENT
-            },
-            &never(),
-        )
-        .await;
+    let deadlines = StopDeadlines {
+        eof: Duration::from_millis(50),
+        ..PATIENT
+    };
+    let report = process.stop(deadlines, &never()).await;
     assert_eq!(report.stopped_by, StoppedBy::Terminate);
-    assert!(left(&process).is_empty());
-}
-
-#[tokio::test]
-async fn f32_a_process_that_ignores_sigterm_is_killed() {
-    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
-    drop(wait_until_up(&mut process).await);
-    let report = process.stop(IMPATIENT, &never()).await;
-    assert_eq!(report.stopped_by, StoppedBy::Kill);
-    assert!(left(&process).is_empty());
+    let left = sweep::find(&SweepTarget::process(process.record().clone()));
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// Nothing but its parent shows whose it is, and that ends first.
@@ -247,43 +189,4 @@ async fn f32_a_child_without_its_environment_in_a_session_of_its_own_is_swept() 
         !family.is_empty() && family.iter().all(|pid| ended.contains(pid)),
         "{family:?} {report:?}"
     );
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn a_descendant_without_its_environment_is_swept() {
-    // Its parent, which has the mark, still runs during the sweep.
-    let script = "setsid sh -c 'env -i setsid sh -c \"sleep 1000 & echo up; wait\"; :' & exec cat >/dev/null";
-    let mut process = start(script).await;
-    let stdin = wait_until_up(&mut process).await;
-    let mut family = sweep::descendants(process.pid());
-    family.sort_unstable();
-    assert_eq!(family.len(), 3, "{family:?}");
-    drop(stdin);
-    let report = process.stop(PATIENT, &never()).await;
-    assert_eq!(report.sweep.survivors, []);
-    // Two of the three have no mark.
-    let mut pids: Vec<u32> = report.sweep.ended.iter().map(|ended| ended.pid).collect();
-    pids.sort_unstable();
-    assert_eq!(pids, family);
-}
-
-#[tokio::test]
-async fn dropping_a_running_process_kills_it() {
-    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
-    let _stdin = wait_until_up(&mut process).await;
-    let mut watch = process.watch();
-    drop(process);
-    let status = tokio::time::timeout(PATIENCE, watch.ended()).await.unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
-}
-
-#[test]
-fn marks_are_read_back() {
-    let mark = mark();
-    assert_eq!(SpawnMark::parse(&mark.to_string()), Some(mark));
-    assert_eq!(Instance::new("a:b=c/\0d-1").as_str(), "abcd-1");
-    for bad in ["", "a", "a:", "a:b:c", "a/b:c", "a:b c"] {
-        assert_eq!(SpawnMark::parse(bad), None, "{bad}");
-    }
 }

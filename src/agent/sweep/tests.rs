@@ -316,25 +316,3 @@ fn a_start_ends_only_what_its_own_instance_left() {
     assert!(!first.is_running() && !second.is_running());
     assert!(longer_name.is_running() && other.is_running());
 }
-
-#[test]
-fn a_zero_deadline_kills_at_once() {
-    let mark = SpawnMark::random(&instance());
-    let sleeper = Sleeper::start(Some(&mark.to_string()));
-    let target = SweepTarget {
-        marks: vec![mark],
-        ..SweepTarget::default()
-    };
-    let report = sweep(
-        &target,
-        SweepDeadlines {
-            term: Duration::ZERO,
-            ..DEADLINES
-        },
-    );
-    assert_eq!(report.ended.len(), 1);
-    assert_eq!(
-        (report.ended[0].pid, report.ended[0].signal),
-        (sleeper.0.id(), SweepSignal::Kill)
-    );
-}

@@ -3,7 +3,6 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
 use super::*;
-use crate::agent::envelope::Line;
 use crate::agent::inbox::{InboxLimits, InboxReceiver, Incoming, MAX_OPEN_REQUESTS, inbox};
 use crate::agent::subagent;
 
@@ -34,9 +33,6 @@ impl Peer {
     async fn write(&mut self, lines: &str) {
         self.to_us.write_all(lines.as_bytes()).await.unwrap();
     }
-
-    /// Ends both directions, as a process does when it ends.
-    fn end(self) {}
 }
 
 fn connect(options: WireOptions) -> (Connection, Peer) {
@@ -123,49 +119,6 @@ async fn settle(connection: &Connection, peer: &mut Peer) {
 }
 
 #[tokio::test]
-async fn an_answer_stays_in_order_after_earlier_updates() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    let handle = Handle::new("s");
-    connection.attach(&handle, &sender).unwrap();
-    let request = connection
-        .start(
-            "session/prompt",
-            &raw("{\"big\":12345678901234567890.123}"),
-            &sender,
-        )
-        .unwrap();
-    let line = peer.from_us.next_line().await.unwrap().unwrap();
-    assert_eq!(
-        line,
-        format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":{request},\"method\":\"session/prompt\",\"params\":{{\"big\":12345678901234567890.123}}}}"
-        )
-    );
-    let answer = format!("{{\"id\":{request},\"result\":{{\"stopReason\":\"end_turn\",\"x\":1.50}}}}\n");
-    peer.write(&(update("s", "1") + &update("s", "2") + &answer + &update("s", "3")))
-        .await;
-    let mut taken = Vec::new();
-    while taken.len() < 4 {
-        soon(receiver.recv_up_to(&mut taken, 64)).await;
-    }
-    assert_eq!(
-        taken.iter().map(word).collect::<Vec<_>>(),
-        ["1", "2", "answer", "3"]
-    );
-    let Incoming::Response {
-        request: answered,
-        outcome: Ok(result),
-        ..
-    } = &taken[2]
-    else {
-        panic!()
-    };
-    assert_eq!(*answered, request);
-    assert_eq!(result.get(), "{\"stopReason\":\"end_turn\",\"x\":1.50}");
-}
-
-#[tokio::test]
 async fn a_new_session_is_routed_before_the_next_line_is_read() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
@@ -179,30 +132,6 @@ async fn a_new_session_is_routed_before_the_next_line_is_read() {
         take(&mut receiver, 4).await,
         ["early", "opened n", "late", "ask 1"]
     );
-}
-
-#[tokio::test]
-async fn an_open_that_fails_routes_nothing() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    let request = connection.open("session/new", &raw("{}"), &sender).unwrap();
-    peer.write(&format!(
-        "{{\"id\":{request},\"error\":{{\"code\":-32000,\"message\":\"log in\",\"data\":{{\"a\":1.0}}}}}}\n"
-    ))
-    .await;
-    let mut taken = Vec::new();
-    soon(receiver.recv_up_to(&mut taken, 64)).await;
-    let Incoming::Response {
-        outcome: Err(CallError::Agent(error)),
-        attachment: None,
-        ..
-    } = &taken[0]
-    else {
-        panic!("{taken:?}")
-    };
-    assert_eq!((error.code, error.message.as_str()), (-32000, "log in"));
-    assert_eq!(error.data.as_deref().unwrap().get(), "{\"a\":1.0}");
-    assert_eq!(connection.attached(), 0);
 }
 
 #[tokio::test]
@@ -270,22 +199,6 @@ async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
 }
 
 #[tokio::test]
-async fn requests_can_be_cancelled_in_both_directions() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("s"), &sender).unwrap();
-    let request = connection.start("session/prompt", &raw("{}"), &sender).unwrap();
-    connection.cancel_request(request).unwrap();
-    peer.read().await;
-    let cancelled = peer.read().await;
-    assert_eq!(cancelled["method"], "$/cancel_request");
-    assert_eq!(cancelled["params"]["requestId"].to_string(), request.to_string());
-    peer.write(&(permission("s", "8") + "{\"method\":\"$/cancel_request\",\"params\":{\"requestId\":8}}\n"))
-        .await;
-    assert_eq!(take(&mut receiver, 2).await, ["ask 8", "$/cancel_request"]);
-}
-
-#[tokio::test]
 async fn sessions_of_subagents_share_the_inbox_of_the_session_that_announced_them() {
     let announcement = |of: &str, subagent: &str| {
         format!(
@@ -333,20 +246,6 @@ async fn an_elicitation_during_a_request_reaches_its_inbox() {
         .unwrap();
     peer.read().await;
     assert_eq!(peer.read().await["result"], serde_json::json!({}));
-}
-
-#[tokio::test]
-async fn lines_that_are_not_messages_are_counted_and_skipped() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("s"), &sender).unwrap();
-    peer.to_us
-        .write_all(b"Loading...\n\n\r\n{\"torn\xff\n[1]\n{\"id\":99999,\"result\":1}\n")
-        .await
-        .unwrap();
-    peer.write(&update("s", "after").replace('\n', "\r\n")).await;
-    assert_eq!(take(&mut receiver, 1).await, ["after"]);
-    assert_eq!(connection.chatter().lines, 3);
 }
 
 #[tokio::test]
@@ -437,53 +336,6 @@ async fn company(receiver: &mut InboxReceiver) -> bool {
 }
 
 #[tokio::test]
-async fn f31_a_death_wakes_everyone_once_and_later_calls_fail_at_once() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    let (waiting_sender, mut waiting) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("a"), &sender).unwrap();
-    connection.attach(&Handle::new("b"), &sender).unwrap();
-    connection.start("session/prompt", &raw("{}"), &sender).unwrap();
-    connection.start("session/prompt", &raw("{}"), &sender).unwrap();
-    // An inbox that no handle is routed to yet.
-    connection
-        .open("session/new", &raw("{}"), &waiting_sender)
-        .unwrap();
-    let params = raw("{}");
-    let (answer, ()) = tokio::join!(connection.call("slow", &params), async {
-        for _ in 0..4 {
-            peer.read().await;
-        }
-        peer.write(&update("a", "last")).await;
-        peer.end();
-    });
-    assert!(matches!(answer, Err(CallError::Died(_))), "{answer:?}");
-    soon(connection.died()).await;
-    assert_eq!(take(&mut receiver, 2).await, ["last", "died"]);
-    assert_eq!(take(&mut waiting, 1).await, ["died"]);
-    assert_eq!((receiver.waiting(), waiting.waiting()), (0, 0));
-    assert_eq!(connection.prompts_at_death(), 2);
-
-    assert!(matches!(
-        connection.call("x", &raw("{}")).await,
-        Err(CallError::Died(_))
-    ));
-    assert!(matches!(
-        connection.start("x", &raw("{}"), &sender),
-        Err(CallError::Died(_))
-    ));
-    assert!(matches!(
-        connection.notify("x", &raw("{}")),
-        Err(CallError::Died(_))
-    ));
-    assert!(matches!(
-        connection.attach(&Handle::new("c"), &sender),
-        Err(CallError::Died(_))
-    ));
-    assert_eq!(receiver.waiting(), 0);
-}
-
-#[tokio::test]
 async fn an_agent_that_closes_its_input_is_dead() {
     let (ours, their_end) = tokio::io::duplex(1024);
     let (_held_open, output) = tokio::io::duplex(1024);
@@ -566,10 +418,4 @@ fn errors_of_any_form_are_read() {
         let error = AgentError::from_raw(raw);
         assert_eq!((error.code, error.message.as_str()), (code, message), "{raw}");
     }
-}
-
-#[test]
-fn a_line_keeps_its_update_byte_for_byte() {
-    let line = Line::parse(update("s", "x").trim_end()).unwrap();
-    assert_eq!(line.update(), Some("{\"t\":\"x\"}"));
 }

@@ -99,30 +99,3 @@ fn what_is_known_of_the_transcript_is_recorded_although_another_file_failed() {
     let behind = place.archive.turns_behind(&place.key("s"), 4).unwrap();
     assert_eq!(behind, Some(MissingTurns::Known(1)));
 }
-
-/// An earlier version takes the mark for a damaged one, which says the same.
-#[test]
-fn an_unknown_number_of_turns_is_reported_as_unknown() {
-    let place = Place::new();
-    let path = place.put("s.jsonl", &lines(0, 20));
-    place.pack("s", &path);
-    let key = place.key("s");
-    place.lose();
-    let advice = Advice {
-        lacking: &|_| Ok(MissingTurns::Unknown),
-        ..ADVICE
-    };
-    let restored = place
-        .archive
-        .restore(claude(), &key, None, advice, &mut |_, _| Ok(()));
-    restored.unwrap();
-    assert_eq!(
-        place.archive.unreported(&key).unwrap(),
-        Some(MissingTurns::Unknown)
-    );
-    place.archive.note_reported(&key).unwrap();
-    assert_eq!(place.archive.unreported(&key).unwrap(), None);
-    let marks = place.archive.mark(&key).unwrap();
-    let left = fs::read_dir(marks.parent().unwrap()).unwrap();
-    assert_eq!(left.count(), 0, "it was not damaged");
-}

@@ -45,17 +45,3 @@ fn what_is_unpacked_lasts_while_it_is_used_and_follows_its_copy() {
     let unpacked = place.archive.folder().join("unpacked");
     assert_eq!(fs::read_dir(unpacked).unwrap().count(), 0);
 }
-
-#[test]
-fn what_an_earlier_daemon_left_is_deleted_and_nothing_else() {
-    let place = Place::new();
-    let unpacked = place.archive.folder().join("unpacked");
-    let ours = ["00000000-0000-4000-8000-000000000000", "0123456789abcdef"];
-    for name in ours.into_iter().chain(["mine"]) {
-        fs::create_dir_all(unpacked.join(name).join("projects")).unwrap();
-    }
-    place.archive.forget_unpacked();
-    let left: Vec<_> = fs::read_dir(&unpacked).unwrap().collect();
-    assert_eq!(left.len(), 1);
-    assert!(unpacked.join("mine/projects").exists());
-}

@@ -17,7 +17,6 @@ const AT: &str = "2026-11-20T22:00:00Z";
 struct Mailbox {
     told: Arc<Mutex<Vec<String>>>,
     room: Arc<Mutex<Option<usize>>>,
-    gone: Arc<Mutex<bool>>,
 }
 
 impl Mailbox {
@@ -35,10 +34,6 @@ impl Mailbox {
 
     fn seat(&self) -> Box<dyn Subscriber> {
         Box::new(self.clone())
-    }
-
-    fn leaves(&self) {
-        *self.gone.lock().unwrap() = true;
     }
 
     fn envelopes(&self) -> Vec<EventEnvelope> {
@@ -68,9 +63,6 @@ impl Mailbox {
 
 impl Subscriber for Mailbox {
     fn take(&mut self, event: &Encoded) -> Taken {
-        if *self.gone.lock().unwrap() {
-            return Taken::Gone;
-        }
         if let Some(room) = self.room.lock().unwrap().as_mut() {
             if *room == 0 {
                 return Taken::Full;
@@ -91,7 +83,7 @@ impl Subscriber for Mailbox {
     }
 
     fn is_gone(&self) -> bool {
-        *self.gone.lock().unwrap()
+        false
     }
 }
 
@@ -218,37 +210,6 @@ fn a_ring_is_bounded_in_bytes_too() {
     stream.emit_update(Some(&"t1".into()), r#"{"small":2}"#, None, AT);
     let (updates, truncated) = stream.turn_updates();
     assert_eq!((updates[0].update(), truncated), (Some(r#"{"small":2}"#), true));
-}
-
-#[test]
-fn one_that_lags_in_what_it_missed_is_dropped_with_the_last_that_it_took() {
-    let mut stream = stream_of(8);
-    let start = stream.hub.cursor(0);
-    for number in 0..4 {
-        stream.emit(&state(number), AT);
-    }
-    let slow = Mailbox::with_room(2);
-    subscribe(&mut stream, &slow, Some(&start));
-    assert_eq!(slow.kinds(), ["idle", "prompting", "lagged"]);
-    let Event::Lagged { cursor } = slow.envelopes()[2].event.clone() else {
-        panic!("not lagged")
-    };
-    assert_eq!(stream.holds_after(&cursor), Some(2));
-    assert!(!stream.has_subscribers());
-}
-
-#[test]
-fn one_that_is_gone_is_forgotten_without_a_word() {
-    let mut stream = stream_of(8);
-    let (leaver, stayer) = (Mailbox::new(), Mailbox::new());
-    subscribe(&mut stream, &leaver, None);
-    subscribe(&mut stream, &stayer, None);
-    leaver.leaves();
-    stream.emit(&state(0), AT);
-    assert_eq!(leaver.kinds(), ["closed"]);
-    assert_eq!(stayer.kinds(), ["closed", "idle"]);
-    stayer.leaves();
-    assert!(!stream.has_subscribers());
 }
 
 #[test]

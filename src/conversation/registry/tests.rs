@@ -288,20 +288,6 @@ async fn a_turn_during_which_the_task_fails_ends_as_failed() {
     stage.stop_agents().await;
 }
 
-/// It keeps its subscribers and its mailbox, and no thread is kept busy.
-#[tokio::test]
-async fn a_conversation_whose_task_fails_again_and_again_answers_all_the_same() {
-    let mut stage = Stage::new().await;
-    for _ in 0..3 {
-        stage.fail();
-        stage.find(is_failed).await;
-    }
-    let Ok(Ok(Answer::Conversation(told))) = stage.set(Some("a title"), None).await else {
-        panic!("it accepts calls");
-    };
-    assert_eq!(told.title, "a title");
-}
-
 #[tokio::test]
 async fn a_move_during_which_the_task_fails_is_ended_before_anything_else_begins() {
     let mut stage = Stage::new().await;
@@ -389,21 +375,6 @@ async fn what_an_abandoned_job_opens_is_waited_for() {
     assert_eq!(closed.ended().await, Ok(()));
 }
 
-/// Another process would write to the same transcript at the same time.
-#[tokio::test]
-async fn what_is_opened_again_waits_for_the_end_of_an_agent_that_is_dying() {
-    let stage = Stage::with_agent().await;
-    let session = stage.open_session().await;
-    let agent = session.lease.agent();
-    let closed = ClosedSessions::default();
-    closed.close(session, false, Duration::ZERO).closed().await;
-    assert_eq!(closed.writers_ended().await, Ok(()), "no turn runs in it");
-    assert!(!agent.has_stopped());
-    agent.terminate("a test ends it");
-    assert_eq!(closed.writers_ended().await, Ok(()));
-    assert!(agent.has_stopped());
-}
-
 #[tokio::test]
 async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_agent() {
     let stage = Stage::with_agent().await;
@@ -483,4 +454,19 @@ async fn a_session_that_a_climb_closes_may_still_be_written_to() {
     assert!(matches!(closed, Err(ConversationError::Busy(_))), "{closed:?}");
     stage.stop_agents().await;
     assert_eq!(stage.registry.closed.of(stage.id).ended().await, Ok(()));
+}
+
+/// Another process would write to the same transcript at the same time.
+#[tokio::test]
+async fn what_is_opened_again_waits_for_the_end_of_an_agent_that_is_dying() {
+    let stage = Stage::with_agent().await;
+    let session = stage.open_session().await;
+    let agent = session.lease.agent();
+    let closed = ClosedSessions::default();
+    closed.close(session, false, Duration::ZERO).closed().await;
+    assert_eq!(closed.writers_ended().await, Ok(()), "no turn runs in it");
+    assert!(!agent.has_stopped());
+    agent.terminate("a test ends it");
+    assert_eq!(closed.writers_ended().await, Ok(()));
+    assert!(agent.has_stopped());
 }

@@ -45,24 +45,6 @@ async fn subscriptions_over_the_limit_are_told_busy_until_one_ends() {
 }
 
 #[tokio::test]
-async fn three_hundred_connections_are_served_at_once() {
-    let server = start(SocketLimits::default());
-    let mut clients = Vec::new();
-    for n in 0..300 {
-        let mut client = server.connect().await;
-        client.call(n, "test/admit", json!({ "n": n })).await;
-        clients.push(client);
-    }
-    server.live_is(300).await;
-    server.release();
-    for (n, client) in clients.iter_mut().enumerate() {
-        assert_eq!(client.expect().await["result"], n);
-    }
-    drop(clients);
-    server.live_is(0).await;
-}
-
-#[tokio::test]
 async fn a_client_that_does_not_read_blocks_nobody_but_itself() {
     let limits = OutboxLimits {
         messages: 1000,

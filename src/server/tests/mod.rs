@@ -11,7 +11,6 @@
     reason = "parameters are written where they are sent, as json!"
 )]
 
-mod clients;
 #[cfg(target_os = "linux")]
 mod foreign_user;
 mod limits;

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::server::calls::Begin;
-use crate::server::{
-    Feed, Handler, Methods, PrivateSocket, PushError, SocketFile, SocketLimits, answer, serve,
-};
+use crate::server::{Handler, Methods, PrivateSocket, PushError, SocketFile, SocketLimits, answer, serve};
 use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
 use futures_util::future::ready;
@@ -36,8 +34,6 @@ pub(crate) struct Shared {
     released: watch::Sender<bool>,
     /// Subscribers that were refused an event, and why.
     pub(crate) refused: watch::Sender<Option<PushError>>,
-    /// The way to the newest subscriber.
-    feed: Mutex<Option<Feed>>,
 }
 
 struct Live(Arc<Shared>);
@@ -75,9 +71,6 @@ fn methods(shared: &Arc<Shared>) -> Methods {
     add(&mut methods, shared, "test/echo", |params: Value, _| async move {
         Ok(params)
     });
-    add(&mut methods, shared, "test/live", |_: Value, shared| async move {
-        Ok(json!(*shared.live.borrow()))
-    });
     add(
         &mut methods,
         shared,
@@ -95,19 +88,6 @@ fn methods(shared: &Arc<Shared>) -> Methods {
         shared,
         "test/large",
         |Large { bytes }, _| async move { Ok(json!("x".repeat(bytes))) },
-    );
-    add(
-        &mut methods,
-        shared,
-        "test/event",
-        |_: Value, shared| async move {
-            let feed = shared.feed.lock().unwrap().clone().unwrap();
-            // Elsewhere, as a conversation would push it.
-            tokio::spawn(async move { feed.try_send("1").unwrap() })
-                .await
-                .unwrap();
-            Ok(json!("answered"))
-        },
     );
     add(&mut methods, shared, "test/panic", |_: Value, _| async move {
         panic!("as it should")
@@ -153,7 +133,6 @@ fn subscription(shared: Arc<Shared>) -> Handler {
     let begin = move |Flood { count }, shared: Arc<Shared>| -> Begin {
         Box::new(move |feed| {
             let sending = async move {
-                *shared.feed.lock().unwrap() = Some(feed.clone());
                 let _live = Live::new(&shared);
                 for n in 0..count {
                     if let Err(error) = feed.try_send(&n.to_string()) {
@@ -192,7 +171,6 @@ pub(crate) fn start(limits: SocketLimits) -> Server {
         live: watch::Sender::new(0),
         released: watch::Sender::new(false),
         refused: watch::Sender::new(None),
-        feed: Mutex::default(),
     });
     let PrivateSocket { listener, file } = PrivateSocket::bind(&path).unwrap();
     let stop = CancellationToken::new();

@@ -82,38 +82,6 @@ fn a_change_sees_those_before_it_in_its_group() {
     assert_eq!(shared.recent_page(None, 10).unwrap().len(), 1);
 }
 
-#[test]
-fn a_full_disk_applies_nothing_and_later_changes_are_tried() {
-    let (mut writer, shared, file) = writer();
-    assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
-    file.state.lock().unwrap().room = Some(100);
-    let outcomes = commit(&mut writer, vec![change(record(2, 1)), change(record(3, 1))]);
-    for outcome in &outcomes {
-        assert!(
-            matches!(outcome, Err(StoreError::Io { action: "write", .. })),
-            "{outcome:?}"
-        );
-    }
-    assert!(matches!(shared.figures().failure, Some(StoreError::Io { .. })));
-    assert!(shared.conversation(id(2)).unwrap().is_none());
-    assert_eq!(shared.figures().sequence, Sequence(1));
-
-    file.state.lock().unwrap().room = None;
-    let outcomes = commit(&mut writer, vec![change(record(4, 1))]);
-    assert_eq!(outcomes[0].as_ref().unwrap(), &Sequence(2));
-    assert!(shared.figures().failure.is_none());
-    assert_eq!(lines(&file), 2);
-}
-
-#[test]
-fn a_failed_sync_fails_the_commit() {
-    let (mut writer, shared, file) = writer();
-    file.state.lock().unwrap().sync_fails = true;
-    let outcomes = commit(&mut writer, vec![change(record(1, 1))]);
-    assert!(matches!(outcomes[0], Err(StoreError::Io { action: "sync", .. })));
-    assert!(shared.conversation(id(1)).unwrap().is_none());
-}
-
 /// Changes in the journal are acknowledged even if the database fails.
 #[test]
 fn a_failed_database_is_replaced_from_the_journal_and_rebuilt_at_the_next_start() {

@@ -110,19 +110,6 @@ fn edit(fixture: &Fixture, with: impl FnOnce(Vec<u8>) -> Vec<u8>) {
 }
 
 #[test]
-fn appended_lines_are_read_in_order() {
-    let fixture = journal_of(3);
-    let (changes, scanned) = scan_all(&fixture, 0);
-    assert_eq!(changes, ["1", "2", "3"]);
-    assert_eq!(scanned.position.sequence, 3);
-    assert_eq!(
-        (scanned.torn, scanned.damaged, scanned.missing),
-        (None, vec![], vec![])
-    );
-    assert!(holds(&fixture.path, &scanned.position).unwrap());
-}
-
-#[test]
 fn a_torn_end_is_distinguished_from_damage() {
     let line_3 = encode_line(3, "3").len() as u64;
     /// What happened to a journal of three lines.
@@ -230,33 +217,6 @@ fn a_repeated_line_counts_once() {
     let (changes, scanned) = scan_all(&fixture, 0);
     assert_eq!(changes, ["1", "2", "3"]);
     assert_eq!(scanned.damaged.len(), 1);
-}
-
-#[test]
-fn compacted_lines_share_their_sequence() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("journal.jsonl");
-    let mut new = NewJournal::begin(&path, 40).unwrap();
-    for change in ["10", "20", "30"] {
-        new.push(change).unwrap();
-    }
-    new.sync().unwrap();
-    assert!(!path.exists(), "the journal is not in place before the rename");
-    let position = new.put_in_place().unwrap();
-    assert!(holds(&path, &position).unwrap());
-    let mut journal = Journal::open(&path, position).unwrap();
-    append(&mut journal, "41").unwrap();
-    let (header, begin) = read_header(&path).unwrap().unwrap();
-    assert_eq!(header.base, 40);
-    let begin = Position::before_lines(header.generation, 0, begin);
-    let fixture = Fixture {
-        _folder: folder,
-        path,
-        begin,
-    };
-    let (changes, scanned) = scan_all(&fixture, 40);
-    assert_eq!(changes, ["10", "20", "30", "41"]);
-    assert_eq!((scanned.position.sequence, count(&scanned.missing)), (41, 0));
 }
 
 #[test]
@@ -369,31 +329,4 @@ fn a_failed_append_leaves_nothing() {
         let expected = [before.1, encode_line(2, "2")].concat();
         assert_eq!(file.state.lock().unwrap().bytes, expected, "{name}");
     }
-}
-
-#[test]
-fn an_append_can_be_taken_back() {
-    let fixture = journal_of(2);
-    let (_, scanned) = scan_all(&fixture, 0);
-    let mut journal = Journal::open(&fixture.path, scanned.position.clone()).unwrap();
-    append(&mut journal, "3").unwrap();
-    journal.take_back(scanned.position).unwrap();
-    append(&mut journal, "\"another\"").unwrap();
-    assert_eq!(scan_all(&fixture, 0).0, ["1", "2", "\"another\""]);
-}
-
-#[test]
-fn appends_to_a_removed_file_fail() {
-    let fixture = journal_of(1);
-    let mut journal = Journal::open(&fixture.path, scan_all(&fixture, 0).1.position).unwrap();
-    // A moved folder: the file can still be found in its new place.
-    let moved = fixture.path.with_extension("moved");
-    std::fs::rename(&fixture.path, &moved).unwrap();
-    append(&mut journal, "2").unwrap();
-    std::fs::remove_file(&moved).unwrap();
-    let removed = |outcome| matches!(outcome, Err(StoreError::Removed { .. }));
-    assert!(removed(append(&mut journal, "3")));
-    // The same when another daemon has created a new file there.
-    create(&fixture.path).unwrap();
-    assert!(removed(append(&mut journal, "3")));
 }

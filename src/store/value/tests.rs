@@ -216,18 +216,3 @@ fn in_memory_nothing_is_too_large() {
         record
     );
 }
-
-#[test]
-fn a_missing_body_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let bodies = Bodies::in_folder(folder.path().to_owned());
-    let value = stored(&with_prompt(&"long ".repeat(10_000)), &bodies);
-    for file in std::fs::read_dir(folder.path()).unwrap() {
-        std::fs::remove_file(file.unwrap().path()).unwrap();
-    }
-    assert!(
-        value
-            .read::<ConversationRecord>("conversation", Some(&bodies))
-            .is_err()
-    );
-}

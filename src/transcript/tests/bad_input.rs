@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::{Home, NewSession};
+use crate::transcript::dialect::Home;
 use crate::transcript::library::Library;
 use crate::transcript::shelf::{Format, Shelf};
 
@@ -82,34 +82,6 @@ impl Place {
         dialect.own_parts(&path)?;
         Ok((opened.turns(), report.refusals.len()))
     }
-}
-
-#[test]
-fn an_id_may_begin_with_a_dash() {
-    for format in Format::ALL {
-        let place = Place::with(format);
-        let (turns, refusals) = place.read().unwrap();
-        assert!(turns > 1, "{format:?}: {turns} turns");
-        assert_eq!(refusals, 0, "{format:?}");
-        let mut listed = Shelf::default();
-        listed.scan(place.root.path(), format);
-        let ids: Vec<_> = listed
-            .behind(None)
-            .map(|entry| entry.upstream_id.as_str())
-            .collect();
-        assert_eq!(ids, [place.id.as_str()], "{format:?}");
-    }
-    let place = Place::with(Format::Claude);
-    let new = NewSession {
-        id: "-y".to_owned(),
-        path: place.path.with_file_name("-y.jsonl"),
-    };
-    let dialect = Format::Claude.dialect();
-    dialect
-        .copy(&Library::default(), &place.path, &new, None)
-        .unwrap();
-    let copied = dialect.locate(place.root.path(), "-y").unwrap();
-    assert_eq!(copied, [new.path]);
 }
 
 /// Whatever a reader finds half-way, it reports what is missing or which file it could not read.

@@ -18,7 +18,8 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::{Launch, Pool, PoolSettings};
-use crate::agent::process::{AgentCommand, Instance, RecordError, SpawnMark, SpawnRecord, SpawnRecorder};
+use crate::agent::process::tests::NoRecorder;
+use crate::agent::process::{AgentCommand, Instance};
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
 use crate::chain::NewLink;
@@ -47,18 +48,6 @@ struct Stage {
     path: PathBuf,
     events: mpsc::Receiver<String>,
     _folder: TempDir,
-}
-
-struct NoProcesses;
-
-impl SpawnRecorder for NoProcesses {
-    fn record(&self, _: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(ready(Ok(())))
-    }
-
-    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(ready(Ok(())))
-    }
 }
 
 /// Someone who listens.
@@ -197,7 +186,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
     let pool = Pool::new(
         Instance::new(&uuid::Uuid::new_v4().to_string()),
         PoolSettings::default(),
-        Arc::new(NoProcesses),
+        Arc::new(NoRecorder),
     );
     Registry::new(Arc::new(Services {
         store: Store::ephemeral().unwrap(),

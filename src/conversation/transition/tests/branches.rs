@@ -4,7 +4,6 @@ use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use serde_json::json;
 
 use super::continuing::{self, due_at};
-use super::outside::open_branch;
 use super::world::World;
 
 /// What was cut short or asked in the turns that are left is no more; what somebody wants said at a time is said.
@@ -54,20 +53,6 @@ fn a_branch_that_is_not_written_leaves_the_questions_open() {
 }
 
 #[test]
-fn a_branch_is_not_told_before_it_is_on_disk() {
-    for in_place in [false, true] {
-        let mut world = World::live();
-        world.hold_writes = true;
-        world.fork(in_place);
-        world.branches("s2");
-        world.expect(&[]);
-        world.write_ends();
-        let announced = if in_place { vec![] } else { vec!["announce "] };
-        world.expect(&[announced, vec!["event forked s2", "answer 2 forked s2"]].concat());
-    }
-}
-
-#[test]
 fn in_place_a_question_of_the_source_is_not_the_branchs() {
     let mut world = World::live();
     world.asks("q1");
@@ -75,18 +60,6 @@ fn in_place_a_question_of_the_source_is_not_the_branchs() {
     world.branches("s2");
     assert_eq!(world.view().interrupts, []);
     world.expect_among("tell agent q1 cancelled");
-}
-
-#[test]
-fn a_prompt_does_not_take_the_session_of_a_branch_that_is_being_written_down() {
-    let mut world = World::hibernating();
-    world.fork(false);
-    world.hold_writes = true;
-    world.branched(Ok(open_branch("s2")));
-    world.prompt("second");
-    world.expect(&["event state prompting"]);
-    world.write_ends();
-    world.expect(&["announce ", "event forked s2", "answer 2 forked s2"]);
 }
 
 #[test]

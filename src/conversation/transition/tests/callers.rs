@@ -123,17 +123,6 @@ impl World {
         )
     }
 
-    pub(super) fn cancel_all(&mut self) -> u32 {
-        self.call(
-            Call::Cancel {
-                turn_id: None,
-                queued: true,
-                params: None,
-            },
-            None,
-        )
-    }
-
     pub(super) fn resume(&mut self, min_fidelity: Fidelity) -> u32 {
         self.call(Call::Resume { min_fidelity }, None)
     }

@@ -9,35 +9,6 @@ use super::world::World;
 use crate::conversation::effect::Call;
 
 #[test]
-fn a_title_is_answered_when_it_is_on_disk() {
-    let mut world = World::live();
-    world.hold_writes = true;
-    world.set_title("A title");
-    world.expect(&[]);
-    world.write_ends();
-    world.expect(&["answer 2 conversation idle"]);
-    assert_eq!(world.on_disk().title, "A title");
-}
-
-#[test]
-fn an_update_that_is_refused_changes_nothing_at_all() {
-    let mut world = World::live();
-    let settings = Settings {
-        mode: Some("nonsense".to_owned()),
-        ..Settings::default()
-    };
-    let call = Call::Update {
-        title: Some("A title".to_owned()),
-        settings: Some(settings),
-        expected_revision: None,
-        params: None,
-    };
-    world.call(call, None);
-    world.configured(Err(agent_error()));
-    assert_eq!(world.view().title, "");
-}
-
-#[test]
 fn settings_that_the_agent_has_not_taken_yet_are_not_written_by_another_call() {
     let mut world = World::live();
     world.set_mode("nonsense");
@@ -95,6 +66,23 @@ fn reset_lifts_limit_failure_and_questions() {
 }
 
 #[test]
+fn until_a_deletion_is_on_disk_it_may_fail_and_the_conversation_is_busy() {
+    let mut world = World::live();
+    world.hold_writes = true;
+    world.delete();
+    world.prompt("hello");
+    world.expect(&["close session", "answer 3 error busy"]);
+    world.closes();
+    world.forget_log();
+    world.resume(Fidelity::Text);
+    world.expect(&["answer 4 error deleted"]);
+    world.write_fails();
+    world.expect(&["answer 2 error storeFailed"]);
+    world.prompt("hello");
+    world.expect(&["event state prompting"]);
+}
+
+#[test]
 fn reset_delete_and_close_wait_for_nothing() {
     let mut world = World::running();
     world.reset();
@@ -118,43 +106,19 @@ fn reset_delete_and_close_wait_for_nothing() {
 }
 
 #[test]
-fn until_a_deletion_is_on_disk_it_may_fail_and_the_conversation_is_busy() {
+fn an_update_that_is_refused_changes_nothing_at_all() {
     let mut world = World::live();
-    world.hold_writes = true;
-    world.delete();
-    world.prompt("hello");
-    world.expect(&["close session", "answer 3 error busy"]);
-    world.closes();
-    world.forget_log();
-    world.resume(Fidelity::Text);
-    world.expect(&["answer 4 error deleted"]);
-    world.write_fails();
-    world.expect(&["answer 2 error storeFailed"]);
-    world.prompt("hello");
-    world.expect(&["event state prompting"]);
-}
-
-#[test]
-fn a_key_on_any_call_is_free_again_when_the_call_is_answered() {
-    for call in [
-        Call::Close,
-        Call::Cancel {
-            turn_id: None,
-            queued: false,
-            params: None,
-        },
-        Call::Resume {
-            min_fidelity: Fidelity::Text,
-        },
-        Call::Reset,
-    ] {
-        let mut world = World::hibernating();
-        let name = format!("{call:?}");
-        world.call(call, Some("k"));
-        if world.job.is_some() {
-            world.reopens();
-        }
-        // If a key stayed open, the next call with it would wait for ever.
-        assert!(world.model.open_requests.is_empty(), "{name}");
-    }
+    let settings = Settings {
+        mode: Some("nonsense".to_owned()),
+        ..Settings::default()
+    };
+    let call = Call::Update {
+        title: Some("A title".to_owned()),
+        settings: Some(settings),
+        expected_revision: None,
+        params: None,
+    };
+    world.call(call, None);
+    world.configured(Err(agent_error()));
+    assert_eq!(world.view().title, "");
 }

@@ -11,6 +11,8 @@ use crate::conversation::effect::{Arrival, Deadline};
 use crate::conversation::error::ConversationError;
 use crate::store::Anchor;
 
+const HOUR_SECONDS: i64 = 3_600;
+
 pub(super) const GO_ON: &str = "Your last turn was cut short. Continue it from where it stopped.";
 
 /// When the limit of these tests ends: 59 minutes after the world began.
@@ -68,15 +70,6 @@ pub(super) fn goes_out(world: &mut World) -> bool {
 fn attempts(world: &World) -> Option<u32> {
     let continuation = world.view().continuation;
     continuation.map(|continuation| continuation.attempts)
-}
-
-#[test]
-fn nothing_goes_out_before_its_time() {
-    let mut world = waiting();
-    world.falls_due();
-    world.expect(&[]);
-    assert!(!goes_out(&mut world));
-    assert!(!world.model.goes_on_by_itself());
 }
 
 #[test]
@@ -294,28 +287,6 @@ fn one_that_meets_the_limit_again_waits_although_it_was_woken_twice() {
 }
 
 #[test]
-fn called_off_on_its_way_it_does_not_go_out_and_afterwards_that_is_told() {
-    let mut world = waiting();
-    world.elapses(Deadline::Idle);
-    world.closes();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    world.do_not_continue();
-    world.forget_log();
-    world.reopens();
-    assert!(!world.saw("send"));
-
-    let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(Arrival::Present);
-    world.forget_log();
-    let call = world.do_not_continue();
-    world.expect(&[&format!("answer {call} error busy")]);
-}
-
-#[test]
 fn what_did_not_get_to_an_agent_was_not_sent() {
     let mut world = waiting();
     world.elapses(Deadline::Idle);
@@ -371,4 +342,59 @@ fn an_open_question_goes_first() {
         // What was refused is not gone on with.
         assert_eq!(goes_out(&mut world), !is_of_that_turn);
     }
+}
+
+/// It goes out now, and once.
+fn goes_out_once(world: &mut World) {
+    let at = world.view().continuation.as_ref().unwrap().at;
+    world.passes_to(&at.to_string());
+    world.falls_due();
+    world.ascertains(Arrival::Absent);
+    world.expect_among("send second");
+    // The clock is corrected while it runs, and its time comes once more.
+    world.clock_is_set_back(HOUR_SECONDS);
+    world.falls_due();
+    assert!(!world.saw("send"));
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(world.view().continuation, None);
+    world.forget_log();
+    world.falls_due();
+    world.expect(&[]);
+    assert!(!goes_out(world));
+}
+
+#[test]
+fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
+    let mut world = waiting();
+    let before = world.view().continuation.clone();
+    world.passes_to("2026-11-20T22:58:59Z");
+    world.clock_is_set_back(HOUR_SECONDS);
+    world.falls_due();
+    world.expect(&[]);
+    assert!(!goes_out(&mut world));
+    assert_eq!(world.view().continuation, before);
+    goes_out_once(&mut world);
+}
+
+#[test]
+fn called_off_on_its_way_it_does_not_go_out_and_afterwards_that_is_told() {
+    let mut world = waiting();
+    world.elapses(Deadline::Idle);
+    world.closes();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.do_not_continue();
+    world.forget_log();
+    world.reopens();
+    assert!(!world.saw("send"));
+
+    let mut world = waiting();
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(Arrival::Present);
+    world.forget_log();
+    let call = world.do_not_continue();
+    world.expect(&[&format!("answer {call} error busy")]);
 }

@@ -101,26 +101,6 @@ fn a_branch_that_is_lost_before_its_prompt_is_made_again() {
 }
 
 #[test]
-fn a_cancelled_edit_leaves_the_head_unless_the_prompt_was_out() {
-    let mut world = World::live();
-    let head = world.view().head;
-    let reply = world.edit(AT);
-    world.cancel();
-    world.expect_among(&format!("answer {reply} edited nothing t2 cancelled"));
-    // What is made then is of no use.
-    world.forget_log();
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    world.expect(&[]);
-    assert_eq!(world.view().head, head);
-
-    let mut world = sent();
-    world.cancel();
-    world.ends("cancelled");
-    world.expect_among("answer 2 edited s2 t2 cancelled");
-    assert_eq!(world.view().head, Some("s2".into()));
-}
-
-#[test]
 fn what_was_cut_short_or_asked_in_the_turn_is_no_more() {
     let mut world = World::running();
     world.asks("q1");
@@ -135,45 +115,6 @@ fn what_was_cut_short_or_asked_in_the_turn_is_no_more() {
     assert!(!world.view().cut_short);
     world.ends("end_turn");
     assert_eq!(world.view().state, ConversationState::Idle);
-}
-
-/// The agent may have written the prompt to the branch before it ended: a kill at that moment makes the edit stand, so that nobody
-/// may have heard that it failed.
-#[test]
-fn nobody_hears_that_a_sent_edit_failed_before_that_is_on_disk() {
-    let ends: [fn(&mut World); 3] = [
-        World::dies,
-        |world| world.does_not_send(false),
-        |world| world.refuses(json!({"code": -32000, "message": "sign in"})),
-    ];
-    for end in ends {
-        let mut world = sent();
-        world.hold_writes = true;
-        end(&mut world);
-        assert!(!world.answers.contains_key(&2));
-        world.release_writes();
-        assert!(world.answers[&2].is_err());
-        world.is_killed_when(Arrival::Present);
-        assert_eq!(world.view().head, Some("s1".into()));
-        assert!(!world.view().cut_short);
-    }
-    let mut world = sent();
-    world.hold_writes = true;
-    world.dies();
-    world.is_killed_when(Arrival::Present);
-    assert_eq!(world.view().head, Some("s2".into()));
-    assert!(!world.answers.contains_key(&2));
-}
-
-/// The disk may take nothing at that time; who waits is not kept waiting for it.
-#[test]
-fn that_an_edit_failed_is_told_on_a_failing_disk_too() {
-    let mut world = sent();
-    world.hold_writes = true;
-    world.dies();
-    world.write_fails();
-    assert!(world.answers[&2].is_err());
-    assert!(world.is_armed(Deadline::Rewrite));
 }
 
 #[test]
@@ -264,37 +205,6 @@ fn a_prompt_that_waits_behind_an_edit_goes_with_it() {
 }
 
 #[test]
-fn a_death_while_the_prompt_is_written_down_leads_to_no_other_session() {
-    let mut world = World::live();
-    world.edit(AT);
-    world.hold_writes = true;
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    let resume = world.resume(Fidelity::Text);
-    world.dies();
-    world.hold_writes = false;
-    while !world.writes.is_empty() {
-        world.write_ends();
-    }
-    world.edit_is_made(Ok(edited("s3", "s1", 1)));
-    world.says_something();
-    assert_eq!(world.view().head, Some("s3".into()));
-    world.expect_among(&format!("answer {resume} resumed s3 live"));
-}
-
-#[test]
-fn an_edit_that_was_cancelled_and_hangs_is_given_up() {
-    let mut world = World::live();
-    world.edit(AT);
-    world.cancel();
-    world.prompt("and on");
-    assert!(world.is_armed(Deadline::Climb));
-    world.forget_log();
-    world.elapses(Deadline::Climb);
-    world.expect_among("send and on");
-    world.ends("end_turn");
-}
-
-#[test]
 fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
     let mut world = World::running();
     world.asks("q1");
@@ -333,4 +243,37 @@ fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
             .iter()
             .any(|line| line.starts_with("send ") && line.ends_with("good morning"))
     );
+}
+
+#[test]
+fn a_cancelled_edit_leaves_the_head_unless_the_prompt_was_out() {
+    let mut world = World::live();
+    let head = world.view().head;
+    let reply = world.edit(AT);
+    world.cancel();
+    world.expect_among(&format!("answer {reply} edited nothing t2 cancelled"));
+    // What is made then is of no use.
+    world.forget_log();
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.expect(&[]);
+    assert_eq!(world.view().head, head);
+
+    let mut world = sent();
+    world.cancel();
+    world.ends("cancelled");
+    world.expect_among("answer 2 edited s2 t2 cancelled");
+    assert_eq!(world.view().head, Some("s2".into()));
+}
+
+#[test]
+fn an_edit_that_was_cancelled_and_hangs_is_given_up() {
+    let mut world = World::live();
+    world.edit(AT);
+    world.cancel();
+    world.prompt("and on");
+    assert!(world.is_armed(Deadline::Climb));
+    world.forget_log();
+    world.elapses(Deadline::Climb);
+    world.expect_among("send and on");
+    world.ends("end_turn");
 }

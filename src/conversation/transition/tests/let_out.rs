@@ -111,24 +111,6 @@ fn why_a_later_prompt_of_the_line_did_not_go_out_is_told() {
     assert_eq!(view.failure, Some(why));
 }
 
-/// Its result is told from the moment at which it is cancelled, and after a reset too.
-#[test]
-fn the_same_call_does_not_start_what_was_cancelled_or_reset() {
-    for reset in [false, true] {
-        let mut world = held();
-        world.hold_writes = !reset;
-        if reset {
-            world.reset();
-            world.closes();
-        } else {
-            world.cancel_all();
-        }
-        let again = world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
-        assert!(world.answers[&again].is_ok(), "{:?}", world.answers[&again]);
-        assert!(sent(&mut world).is_empty());
-    }
-}
-
 /// Its transcript is read while the daemon is told to stop: nothing goes out any more, and it stays to be gone on with.
 #[test]
 fn nothing_goes_out_at_a_stop_that_comes_before_what_the_transcript_says() {

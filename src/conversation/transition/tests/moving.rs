@@ -3,40 +3,9 @@
 use bridge_protocol::conversation::ConversationState;
 
 use super::continuing::{RESET, waiting};
-use super::outside::agent_error;
 use super::questions::orphaned;
 use super::world::World;
 use crate::conversation::effect::Arrival;
-
-#[test]
-fn what_goes_on_has_to_end_first_and_while_it_moves_all_else_waits() {
-    let mut world = World::running();
-    let reply = world.move_to("/new", None);
-    world.expect(&[&format!("answer {reply} error busy")]);
-    let mut world = World::live();
-    world.move_to("/new", None);
-    let calls: [fn(&mut World) -> u32; 4] = [
-        |world| world.prompt("now"),
-        |world| world.fork(false),
-        World::reset,
-        |world| world.move_to("/other", None),
-    ];
-    for at_files in [false, true] {
-        if at_files {
-            world.closes();
-        }
-        assert_eq!(world.view().state, ConversationState::Moving);
-        world.forget_log();
-        for call in calls {
-            let reply = call(&mut world);
-            world.expect(&[&format!("answer {reply} error busy")]);
-        }
-    }
-    world.moved(Err(agent_error()));
-    let view = world.view();
-    assert_eq!((view.state, view.live), (ConversationState::Idle, false));
-    world.expect_among("answer 2 error agentError");
-}
 
 #[test]
 fn what_cannot_be_written_down_goes_back() {

@@ -19,35 +19,6 @@ pub(super) fn orphaned() -> World {
 }
 
 #[test]
-fn a_question_is_on_disk_before_anyone_is_asked() {
-    let mut world = World::running();
-    world.hold_writes = true;
-    world.asks("q1");
-    world.expect(&["event state awaiting"]);
-    world.write_ends();
-    world.expect(&["event raised q1"]);
-    let interrupt = &world.on_disk().interrupts[0];
-    assert_eq!(
-        interrupt.request.read::<serde_json::Value>().unwrap()["toolCall"]["title"],
-        "Run make"
-    );
-    assert!(!interrupt.orphaned);
-}
-
-#[test]
-fn a_question_shows_that_the_prompt_was_accepted() {
-    let mut world = World::live();
-    world.prompt("second");
-    world.forget_log();
-    world.asks("q1");
-    world.expect(&[
-        "event promptAccepted t2 second",
-        "event state awaiting",
-        "event raised q1",
-    ]);
-}
-
-#[test]
 fn two_questions_are_answered_one_by_one() {
     let mut world = World::running();
     world.asks("q1");
@@ -276,22 +247,6 @@ fn an_orphan_that_is_denied_leaves_what_was_cut_short_later() {
     world.deny("q1");
     assert!(world.view().cut_short);
     assert_eq!(world.view().state, ConversationState::Interrupted);
-}
-
-#[test]
-fn a_question_outside_a_turn_does_not_outlive_its_session() {
-    let mut world = World::live();
-    world.asks("q1");
-    world.close();
-    world.closes();
-    assert!(
-        world
-            .model
-            .record
-            .interrupts
-            .iter()
-            .all(|interrupt| interrupt.orphaned)
-    );
 }
 
 #[test]

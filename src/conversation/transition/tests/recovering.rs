@@ -2,7 +2,6 @@
 
 use bridge_protocol::conversation::ConversationState;
 
-use super::outside::agent_error;
 use super::world::World;
 use crate::conversation::effect::Deadline;
 
@@ -54,18 +53,4 @@ fn a_failure_that_cannot_be_written_is_reported_and_written_later() {
     world.elapses(Deadline::Rewrite);
     world.release_writes();
     assert_eq!(Some(&world.model.record), world.disk.record.as_ref());
-}
-
-#[test]
-fn a_conversation_that_fails_again_reports_it_again_and_can_be_used() {
-    let mut world = World::live();
-    for _ in 0..2 {
-        world.task_fails(false);
-        world.expect(&["event state failed"]);
-    }
-    world.prompt("second");
-    world.climb_fails(agent_error());
-    world.prompt("third");
-    world.reopens();
-    assert!(world.log().contains(&"send third".to_owned()));
 }

@@ -22,29 +22,6 @@ fn no_branch_is_made_while_the_session_is_closed_for_a_repair() {
     assert!(world.answers[&fork].is_ok());
 }
 
-#[test]
-fn what_cannot_be_written_down_goes() {
-    let mut world = World::live();
-    let before = world.links();
-    world.repair(Some("k"));
-    world.closes();
-    world.hold_writes = true;
-    world.repaired(Ok(Some("s2")));
-    world.forget_log();
-    world.write_fails();
-    world.taken_back();
-    world.expect(&["answer 2 error storeFailed"]);
-    assert_eq!(world.links(), before);
-    world.release_writes();
-    assert_eq!(world.chain(), ["s1"]);
-    // The same call is a new one, and then the same one.
-    world.repair(Some("k"));
-    world.repaired(Ok(Some("s3")));
-    assert_eq!(world.chain(), ["s1", "s3"]);
-    let reply = world.repair(Some("k"));
-    world.expect_among(&format!("answer {reply} kept"));
-}
-
 /// Something else was written with it, and will be.
 #[test]
 fn what_goes_out_with_the_next_write_stays() {

@@ -2,7 +2,6 @@
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Via};
-use serde_json::json;
 
 use super::outside::opened;
 use super::world::World;
@@ -46,18 +45,28 @@ fn a_session_that_could_not_be_brought_back_stays_open() {
 }
 
 #[test]
-fn what_the_agent_reports_between_turns_outlives_hibernation() {
-    let mut world = World::live();
-    world.updates(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
-    world.updates(&json!({"sessionUpdate": "session_info_update", "title": "Found"}));
-    world.elapses(Deadline::Idle);
-    world.closes();
-    assert!(world.model.is_at_rest());
-    let kept = world.on_disk();
-    assert_eq!(
-        (kept.title.as_str(), kept.settings.mode.as_deref()),
-        ("Found", Some("plan"))
-    );
+fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
+    let mut world = World::running();
+    world.asks("q1");
+    world.dies();
+    world.stop();
+    world.forget_log();
+    world.allow("q1");
+    assert!(!world.saw("event state"));
+    assert_eq!(world.view().state, ConversationState::Interrupted);
+}
+
+#[test]
+fn stop_tries_once_more_what_the_disk_did_not_take() {
+    let mut world = World::running();
+    world.hold_writes = true;
+    world.ends("end_turn");
+    world.write_fails();
+    world.hold_writes = false;
+    world.stop();
+    // The next start finds no turn that would have been cut short.
+    world.is_killed();
+    assert!(!world.view().cut_short);
 }
 
 #[test]
@@ -76,39 +85,6 @@ fn stop_lets_a_climb_go() {
 }
 
 #[test]
-fn stop_lets_a_climb_go_for_which_only_a_resume_waits() {
-    let mut world = World::hibernating();
-    let resume = world.resume(Fidelity::Text);
-    world.stop();
-    world.expect(&[&format!("answer {resume} error shuttingDown")]);
-    assert!(world.model.is_at_rest());
-}
-
-#[test]
-fn a_prompt_that_is_being_written_down_at_the_stop_is_not_sent() {
-    let mut world = World::live();
-    world.hold_writes = true;
-    world.prompt("second");
-    world.stop();
-    world.release_writes();
-    let log = world.log();
-    assert!(!log.contains(&"send second".to_owned()), "{log:?}");
-    assert!(world.answers.contains_key(&2));
-}
-
-#[test]
-fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.dies();
-    world.stop();
-    world.forget_log();
-    world.allow("q1");
-    assert!(!world.saw("event state"));
-    assert_eq!(world.view().state, ConversationState::Interrupted);
-}
-
-#[test]
 fn stop_lets_a_branch_and_settings_go() {
     let mut world = World::live();
     let branch = world.fork(false);
@@ -121,39 +97,13 @@ fn stop_lets_a_branch_and_settings_go() {
 }
 
 #[test]
-fn stop_tries_once_more_what_the_disk_did_not_take() {
-    let mut world = World::running();
+fn a_prompt_that_is_being_written_down_at_the_stop_is_not_sent() {
+    let mut world = World::live();
     world.hold_writes = true;
-    world.ends("end_turn");
-    world.write_fails();
-    world.hold_writes = false;
-    world.stop();
-    // The next start finds no turn that would have been cut short.
-    world.is_killed();
-    assert!(!world.view().cut_short);
-}
-
-#[test]
-fn stop_twice_asks_the_agent_once() {
-    let mut world = World::running();
-    world.stop();
-    world.forget_log();
-    world.stop();
-    world.cancel();
-    world.expect(&[]);
-    world.elapses(Deadline::Cancel);
-    assert!(!world.view().live);
-}
-
-#[test]
-fn stop_while_a_session_is_written_down_leaves_it_in_the_chain() {
-    let mut world = World::new();
-    world.hold_writes = true;
-    world.prompt("hello");
-    world.opens("s1");
+    world.prompt("second");
     world.stop();
     world.release_writes();
-    assert_eq!(world.disk.record.as_ref().unwrap().chain.len(), 1);
-    assert_eq!(world.disk.upstream, ["s1".into()]);
-    assert!(!world.saw("send"));
+    let log = world.log();
+    assert!(!log.contains(&"send second".to_owned()), "{log:?}");
+    assert!(world.answers.contains_key(&2));
 }

@@ -2,8 +2,8 @@ use std::fs;
 
 use super::*;
 use crate::files::durable::tests::Disk;
-use crate::transcript::copy::{create, create_first, rename_if_free};
-use crate::transcript::tests::{NEW, OLD, chain, names, transcript};
+use crate::transcript::copy::{create, create_first};
+use crate::transcript::tests::{NEW, OLD, chain, transcript};
 
 #[test]
 fn a_line_that_is_too_long_to_be_held_is_copied_and_repaired_as_it_is() {
@@ -29,35 +29,6 @@ fn a_line_that_is_too_long_to_be_held_is_copied_and_repaired_as_it_is() {
         .map(<[u8]>::len)
         .collect();
     assert_eq!((lengths.len(), lengths[1]), (4, long.len()));
-}
-
-/// F40: a file that is there stays.
-#[test]
-fn nothing_is_ever_replaced() {
-    let (folder, source) = transcript(b"{\"a\":1}\n");
-    fs::write(folder.path().join(format!("{NEW}.jsonl")), "kept").expect("a file");
-    assert!(matches!(
-        copy_as(&source, folder.path(), NEW),
-        Err(TranscriptError::AlreadyExists { .. })
-    ));
-    assert!(matches!(
-        copy_as(&source, folder.path(), OLD),
-        Err(TranscriptError::AlreadyExists { .. })
-    ));
-    assert!(matches!(
-        copy_as(&source, folder.path(), "../x"),
-        Err(TranscriptError::InvalidId { .. })
-    ));
-    let target = folder.path().join("free.jsonl");
-    fs::write(folder.path().join("taken.jsonl"), "kept").expect("a file");
-    fs::write(&target, "moved").expect("a file");
-    let taken = folder.path().join("taken.jsonl");
-    assert!(matches!(
-        rename_if_free(&target, &taken),
-        Err(TranscriptError::AlreadyExists { .. })
-    ));
-    assert_eq!(fs::read_to_string(&taken).expect("a file"), "kept");
-    assert_eq!(names(folder.path()).len(), 4, "no temporary file is left");
 }
 
 /// A copy is whole as soon as it has its name, also after a loss of power.

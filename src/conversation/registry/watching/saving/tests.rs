@@ -177,21 +177,6 @@ async fn a_sync_that_did_not_begin_is_tried_again_with_the_next_change() {
     assert_eq!(stage.next().await, (id, Some(3), vec!["three".to_owned()]));
 }
 
-/// The system may have dropped what it could not write, and report success the next time.
-#[tokio::test]
-async fn turns_that_could_not_be_written_are_never_reported_as_saved() {
-    let is_first = AtomicBool::new(true);
-    let mut stage = Stage::new(move |it| match is_first.swap(false, Ordering::Relaxed) {
-        true => Err(SyncError::Unwritten(fails(it))),
-        false => Ok(()),
-    });
-    let id = ConversationId::mint();
-    for (prompts, saved, expected) in [(1, vec!["one"], vec![]), (2, vec!["two"], vec!["two".to_owned()])] {
-        stage.put(id, growth(prompts, &saved), Some(stage.unsynced("t")));
-        assert_eq!(stage.next().await, (id, Some(prompts), expected));
-    }
-}
-
 #[tokio::test]
 async fn a_panic_of_a_sync_or_of_a_report_stops_no_later_one() {
     let mut stage = Stage::new(|it| {
@@ -294,4 +279,19 @@ fn what_is_remembered_of_failures_is_bounded() {
         .map(|unsaved| unsaved.checkpoints.len())
         .max();
     assert_eq!(longest, Some(UNSAVED_CHECKPOINTS));
+}
+
+/// The system may have dropped what it could not write, and report success the next time.
+#[tokio::test]
+async fn turns_that_could_not_be_written_are_never_reported_as_saved() {
+    let is_first = AtomicBool::new(true);
+    let mut stage = Stage::new(move |it| match is_first.swap(false, Ordering::Relaxed) {
+        true => Err(SyncError::Unwritten(fails(it))),
+        false => Ok(()),
+    });
+    let id = ConversationId::mint();
+    for (prompts, saved, expected) in [(1, vec!["one"], vec![]), (2, vec!["two"], vec!["two".to_owned()])] {
+        stage.put(id, growth(prompts, &saved), Some(stage.unsynced("t")));
+        assert_eq!(stage.next().await, (id, Some(prompts), expected));
+    }
 }
