@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::destination::Destination;
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::keeping;
 use super::resource::Resource;
 use super::services::{Services, chain_text};
@@ -351,6 +351,9 @@ pub(super) fn move_error(error: TranscriptError) -> ConversationError {
             ConversationError::Busy(format!("{error}; nothing was moved"))
         }
         TranscriptError::Io { source, .. } if is_ended_early(&source) => ConversationError::ShuttingDown,
-        error => ConversationError::StoreFailed(format!("{}; nothing was moved", chain_text(&error)).into()),
+        error => ConversationError::StoreFailed(StoreFailure {
+            is_passing: error.is_passing(),
+            ..format!("{}; nothing was moved", chain_text(&error)).into()
+        }),
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::error::{ConversationError, StoreFailure};
 use super::work::Progress;
+use crate::transcript::meter::{Meter, metered};
 
 /// How many callers have one folder read at once at each pace, or the transcripts of one project: each takes a core while it runs,
 /// and memory for what it notes of a transcript.
@@ -22,6 +23,9 @@ const READINGS_AT_ONCE: usize = 2;
 /// How many callers have the transcripts of all projects of an agent read at once at each pace: a project that does not respond leaves
 /// turns to the others.
 const OF_PROJECTS_AT_ONCE: usize = 2 * READINGS_AT_ONCE;
+
+/// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
+const CARRIED_AT_ONCE: usize = 1;
 
 /// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
 /// system.
@@ -57,7 +61,8 @@ pub struct Readings {
     places: Mutex<HashMap<Key, Arc<Place>>>,
 }
 
-/// A folder (with `None`, all that hold transcripts), the project of which transcripts are read there, and the pace.
+/// A folder (with `None`, all that hold transcripts), the project of which transcripts are read there or what else is done, and
+/// the pace.
 type Key = (Option<PathBuf>, Option<String>, Pace);
 
 /// A folder, all that hold transcripts, or the transcripts of a project in a folder.
@@ -97,7 +102,6 @@ impl Readings {
     /// the folder allows.
     pub fn project(&self, folder: PathBuf, cwd: String, pace: Pace) -> Arc<Place> {
         let folder = Some(folder);
-        // No project has this path.
         let all = (folder.clone(), Some(String::new()), pace);
         let all = self.place_at(all, Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE));
         let place = Place {
@@ -106,6 +110,22 @@ impl Readings {
             ..Place::new(folder.clone(), pace, READINGS_AT_ONCE)
         };
         self.place_at((folder, Some(cwd), pace), place)
+    }
+
+    /// Those who export into files or import.
+    pub fn carried(&self) -> Arc<Place> {
+        self.named(None, "carried", CARRIED_AT_ONCE)
+    }
+
+    /// Those who list the transcripts in a folder; with `None`, those of all. On a slow disk that takes long, and nothing is read.
+    pub fn listed(&self, folder: Option<PathBuf>) -> Arc<Place> {
+        self.named(folder, "listed", READINGS_AT_ONCE)
+    }
+
+    fn named(&self, folder: Option<PathBuf>, name: &str, at_once: usize) -> Arc<Place> {
+        let place = Place::new(folder.clone(), Pace::Long, at_once);
+        // No project has this path.
+        self.place_at((folder, Some(name.to_owned()), Pace::Long), place)
     }
 
     fn place_at(&self, key: Key, new: Place) -> Arc<Place> {
@@ -162,6 +182,24 @@ impl Place {
             }
             seen = self.done();
         }
+    }
+
+    /// Looks at what is here, on a thread that may block.
+    ///
+    /// # Errors
+    /// Those of the look; a failure that may pass if what is looked at does not respond.
+    pub async fn look<T: Send + 'static>(
+        self: &Arc<Self>,
+        look: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let progress = Arc::new(Progress::default());
+        let turn = self.turn(Arc::clone(&progress)).await?;
+        let meter: Arc<dyn Meter> = Arc::clone(&progress) as _;
+        let looking = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            metered(meter, look)
+        });
+        self.unless_stalled(&progress, async { looking.await? }).await
     }
 
     /// The result of a reading that has a turn.

@@ -79,13 +79,11 @@ pub struct Registry {
     /// Held by a search through all conversations; one waits for another at most as long as that runs.
     searching: Semaphore,
     /// What was last seen of the agents' transcripts.
-    shelves: Arc<tokio::sync::Mutex<Shelves>>,
+    shelves: Mutex<Shelves>,
     /// Which of their folders cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
     /// Reports about transcripts that wait until the change is on disk.
     saving: Arc<Saving>,
-    /// Held by an import, and by an export into a file.
-    carrying: Arc<Semaphore>,
     /// Held by a move of a folder. No transcript is made a conversation meanwhile, since it may go.
     moving_trees: tokio::sync::Mutex<()>,
     /// What `.` means in each folder.
@@ -120,10 +118,9 @@ impl Registry {
             creating: tokio::sync::Mutex::default(),
             underway: Underway::default(),
             searching: Semaphore::new(SEARCHES_AT_ONCE),
-            shelves: Arc::default(),
+            shelves: Mutex::default(),
             unwatched: Mutex::default(),
             saving: Arc::default(),
-            carrying: Arc::new(Semaphore::new(carrying::CARRIED_AT_ONCE)),
             moving_trees: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),

@@ -22,7 +22,6 @@ use crate::store::{ConversationRecord, Store};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::{Home, NewSession, Session};
 use crate::transcript::library::Library;
-use crate::transcript::meter::{Meter, metered};
 
 use super::disk::Transcripts;
 use super::error::ConversationError;
@@ -34,7 +33,7 @@ use super::readings::{Pace, Readings};
 use super::state::Rules;
 use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
 use super::wakings::Wakings;
-use super::work::{Progress, Works};
+use super::work::Works;
 
 /// The rest of the daemon, as a conversation sees it.
 pub struct Services {
@@ -132,15 +131,8 @@ impl Services {
         look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         let place = self.readings.place(Some(folder.into()), Pace::Look);
-        let progress = Arc::new(Progress::default());
-        let turn = place.turn(Arc::clone(&progress)).await?;
-        let meter: Arc<dyn Meter> = Arc::clone(&progress) as _;
         let folder = folder.to_owned();
-        let looking = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            metered(meter, || look(&folder))
-        });
-        place.unless_stalled(&progress, async { looking.await? }).await
+        place.look(move || look(&folder)).await
     }
 
     /// The agent of this name.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use indicatif::BinaryBytes;
 
+use crate::conversation::readings::Pace;
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::{lost_parts, set_aside};
 use crate::paths::names::BODIES;
@@ -38,10 +39,13 @@ pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosi
     let mut diagnostics = run_blocking(services, stored).await;
     diagnostics.extend(run_blocking(services, incomplete_conversations).await);
     diagnostics.extend(run_blocking(services, set_aside_files).await);
-    diagnostics.extend(run_blocking(services, disks::room).await);
+    let (room, transcripts) = tokio::join!(
+        look(services, DiagnosticKind::Room, disks::room),
+        look(services, DiagnosticKind::Transcripts, transcripts),
+    );
+    diagnostics.extend(room);
     diagnostics.extend(agents::all(services, question).await);
-    diagnostics.extend(run_blocking(services, agents::all_transcripts).await);
-    diagnostics.extend(run_blocking(services, retention::all).await);
+    diagnostics.extend(transcripts);
     diagnostics.extend(run_blocking(services, left_over::processes).await);
     Diagnosis { diagnostics }
 }
@@ -54,6 +58,22 @@ async fn run_blocking(services: &Arc<Services>, check: fn(&Services) -> Vec<Diag
         tracing::error!(%error, "a diagnostic check panicked");
         Vec::new()
     })
+}
+
+/// The same of a check that looks at folders of agents. That one does not respond is reported in its place.
+async fn look(
+    services: &Arc<Services>,
+    kind: DiagnosticKind,
+    check: fn(&Services) -> Vec<Diagnostic>,
+) -> Vec<Diagnostic> {
+    let place = services.readings.place(None, Pace::Look);
+    let services = Arc::clone(services);
+    let looked = place.look(move || Ok(check(&services))).await;
+    looked.unwrap_or_else(|error| vec![Diagnostic::new(kind, Severity::Error, chain_text(&error))])
+}
+
+fn transcripts(services: &Services) -> Vec<Diagnostic> {
+    [agents::all_transcripts(services), retention::all(services)].concat()
 }
 
 fn stored(services: &Services) -> Vec<Diagnostic> {

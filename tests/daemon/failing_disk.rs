@@ -224,6 +224,11 @@ impl<'a> Scene<'a> {
                 json!({"conversationId": id, "at": self.second, "prompt": "2"}),
                 None,
             ),
+            (
+                "conversation/move",
+                json!({"conversationId": id, "cwd": self.home.folder_named("moved")}),
+                None,
+            ),
         ]
     }
 
@@ -293,6 +298,29 @@ async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
     );
     scene.check(&app, scene.continuing(), &scene.transcript).await;
     scene.check_afterwards(&app).await;
+}
+
+#[tokio::test]
+async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
+    for (call, errno) in [(Call::Read, Errno::IO), (Call::Open, Errno::MFILE)] {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let scene = Scene::new(&home, &calls).await;
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let bundle = home.path().join("taken.bundle");
+        let params = json!({"conversationId": scene.id, "format": "bundle", "path": bundle});
+        app.call("conversation/export", params).await.unwrap();
+        calls.fail(call, &bundle, errno, ALWAYS);
+        let import = json!({"path": bundle, "newIds": true, "cwd": home.project()});
+        passing(
+            "an import",
+            app.call("conversation/import", import.clone()).await,
+            &bundle,
+        );
+        assert!(calls.succeed() > 0);
+        app.call("conversation/import", import).await.unwrap();
+    }
 }
 
 /// Nothing below the folder of all transcripts can be opened, or it cannot be listed.

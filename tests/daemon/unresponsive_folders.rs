@@ -4,7 +4,7 @@
 //! The mount is one in user space whose server, this test, answers nothing. It is made in a namespace of the daemon's own.
 //! The tests are skipped where the system does not allow that.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::turn::StopReason;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::home::{Daemon, Home};
 use crate::scripted::configured;
@@ -444,4 +444,46 @@ async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
     moving.answer(moved).await;
     unmount(&daemon, Path::new(&transcripts));
     app.call("conversation/adopt", adopt).await.unwrap();
+}
+
+/// The transcripts of one agent do not answer: those of another are listed meanwhile, and a diagnosis says so.
+#[tokio::test]
+async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting() {
+    let home = Home::new();
+    let far = home.folder_named("far");
+    let configured = format!(
+        "default_agent = \"loopback\"\n[agents.remote]\nkind = \"claude\"\ncommand = \"true\"\ntranscripts = \"{far}\"\n"
+    );
+    fs::write(home.config_file(), configured).unwrap();
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let head = app.get(id).await.head.unwrap();
+    let mount = Mount::over(&daemon, Path::new(&far));
+
+    let mut stalled = daemon.raw().await;
+    let all = stalled.send("transcript/list", json!({})).await;
+    let mut diagnosing = daemon.raw().await;
+    let diagnosis = diagnosing.send("daemon/diagnose", json!({"agents": false})).await;
+    let listed = app
+        .call("transcript/list", json!({"agent": "loopback"}))
+        .await
+        .unwrap();
+    assert_eq!(listed["transcripts"][0]["upstreamId"], head.as_str());
+    let found = diagnosing.answer(diagnosis).await["result"]["diagnostics"].clone();
+    let found = found.as_array().unwrap();
+    let is_told = |one: &Value| {
+        one["kind"] == "transcripts"
+            && one["severity"] == "error"
+            && one["message"].as_str().unwrap().contains("15 s")
+    };
+    assert!(found.iter().any(is_told), "{found:?}");
+    mount.fail();
+    unmount(&daemon, Path::new(&far));
+    let listed = stalled.answer(all).await;
+    assert_eq!(
+        listed["result"]["transcripts"][0]["upstreamId"],
+        head.as_str(),
+        "{listed}"
+    );
 }

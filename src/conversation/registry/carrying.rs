@@ -22,9 +22,6 @@ use super::Registry;
 use crate::store::ConversationRecord;
 use crate::transcript::meter::metered;
 
-/// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
-pub(super) const CARRIED_AT_ONCE: usize = 1;
-
 impl Registry {
     /// How far long calls have come.
     #[must_use]
@@ -68,11 +65,11 @@ impl Registry {
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.begun("conversation/export", Some(id));
         // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
-        let place = is_answer.then(|| self.place_of(Some(id), Pace::Quick));
-        let (reading, carrying) = match &place {
-            Some(place) => (Some(place.turn(begun.progress()).await?), None),
-            None => (None, Some(Arc::clone(&self.carrying).acquire_owned().await)),
+        let place = match is_answer {
+            true => self.place_of(Some(id), Pace::Quick),
+            false => self.services.readings.carried(),
         };
+        let turn = place.turn(begun.progress()).await?;
         self.refuse_moving(id)?;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
         let usage = self.usage(id).await;
@@ -85,7 +82,7 @@ impl Registry {
         let progress = begun.progress();
         let work = self.services.blocking(move |services| {
             // Until the work has ended, which is a while after its caller has left.
-            let _turn = (reading, carrying);
+            let _turn = turn;
             let mut lineage = services.store.lineage_all(id)?;
             // It may have gone on since the record was read.
             lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
@@ -103,9 +100,9 @@ impl Registry {
             })
         });
         let export = async { work.await? };
-        let done = match &place {
-            Some(place) => place.unless_stalled(&begun.progress(), export).await,
-            None => export.await,
+        let done = match is_answer {
+            true => place.unless_stalled(&begun.progress(), export).await,
+            false => export.await,
         };
         drop(begun);
         self.beside_moves(id, &cwd, done)
@@ -145,7 +142,12 @@ impl Registry {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        let _carried = self.carrying.acquire().await;
+        let _turn_to_carry = self
+            .services
+            .readings
+            .carried()
+            .turn(Arc::clone(&progress))
+            .await?;
         let work = self
             .services
             .blocking(move |services| importing::import(services, &import, &progress));

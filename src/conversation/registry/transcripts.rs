@@ -26,8 +26,8 @@ use crate::agent::catalog::AgentEntry;
 use crate::store::{Salvaged, Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
 
-/// The known state of each folder of transcripts. The holder of the lock looks at the folders; the others wait.
-pub(super) type Shelves = HashMap<PathBuf, Shelf>;
+/// The known state of each folder of transcripts. Who holds a shelf's lock looks at its folder; the others wait.
+pub(super) type Shelves = HashMap<PathBuf, Arc<tokio::sync::Mutex<Shelf>>>;
 
 /// What `transcript/list` looks for.
 #[derive(Clone, Debug, Default)]
@@ -77,21 +77,25 @@ impl Registry {
             let is_listed = |root: &Listed| root.folder.to_string_lossy() == *unwatched.path;
             after.is_none() && roots.iter().any(is_listed)
         });
-        let begun = self.begun("transcript/list", None);
-        let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
-        let made = begun.reading(move || {
-            let mut unreadable = Vec::new();
-            for root in &roots {
-                let shelf = shelves.entry(root.folder.clone()).or_default();
+        // Who lists the transcripts of one agent waits for no folder of another.
+        let folder = match roots.as_slice() {
+            [only] => Some(only.folder.clone()),
+            _ => None,
+        };
+        let place = self.services.readings.listed(folder);
+        let shelves: Vec<_> = roots.iter().map(|root| self.shelf(root)).collect();
+        self.reading_from(place, "transcript/list", None, move || {
+            let (mut unreadable, mut found) = (Vec::new(), Vec::new());
+            for (root, shelf) in roots.iter().zip(shelves) {
+                let mut shelf = shelf.blocking_lock();
                 if after.is_none() || !shelf.is_scanned() {
                     shelf.scan(&root.folder, root.format);
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
+                found.push(shelf.behind(after.as_ref()).cloned().collect::<Vec<_>>());
             }
-            let all = roots.iter().filter_map(|root| {
-                let entries = shelves.get(&root.folder)?.behind(after.as_ref());
-                Some((root, entries.peekable()))
-            });
+            let all = roots.iter().zip(&found);
+            let all = all.map(|(root, entries)| (root, entries.iter().peekable()));
             let page = page(all.collect(), &filter, limit, &services);
             let (page, next_cursor) = page?;
             Ok(TranscriptPage {
@@ -100,8 +104,13 @@ impl Registry {
                 unreadable,
                 unwatched,
             })
-        });
-        made.await
+        })
+        .await
+    }
+
+    fn shelf(&self, root: &Listed) -> Arc<tokio::sync::Mutex<Shelf>> {
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(shelves.entry(root.folder.clone()).or_default())
     }
 
     /// The whole id of a session that a caller names by its first characters: of a transcript, of a backup, or of a session that
@@ -234,7 +243,7 @@ impl Registry {
         mut found: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, ConversationError> {
         let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
-        let shelves = Arc::clone(&self.shelves);
+        let shelves: Vec<_> = roots.iter().map(|root| self.shelf(root)).collect();
         let look = move || {
             let has = |root: &Listed| root.format.dialect().locate(&root.folder, &prefix);
             if roots
@@ -243,9 +252,9 @@ impl Registry {
             {
                 return Ok(BTreeMap::from([(prefix, String::new())]));
             }
-            let (mut shelves, mut unread) = (shelves.blocking_lock_owned(), None);
-            for root in &roots {
-                let shelf = shelves.entry(root.folder.clone()).or_default();
+            let mut unread = None;
+            for (root, shelf) in roots.iter().zip(shelves) {
+                let mut shelf = shelf.blocking_lock();
                 shelf.scan(&root.folder, root.format);
                 for path in shelf.unreadable() {
                     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -290,10 +299,10 @@ impl Registry {
     /// All transcripts as they are now. A problem with one folder is logged.
     pub(super) async fn shelved(&self) -> Result<Vec<Shelved>, ConversationError> {
         let roots = self.listed_roots(None)?;
-        let mut shelves = Arc::clone(&self.shelves).lock_owned().await;
+        let shelves: Vec<_> = roots.iter().map(|root| self.shelf(root)).collect();
         let looked = tokio::task::spawn_blocking(move || {
-            let all = roots.into_iter().map(|root| {
-                let shelf = shelves.entry(root.folder.clone()).or_default();
+            let all = roots.into_iter().zip(shelves).map(|(root, shelf)| {
+                let mut shelf = shelf.blocking_lock();
                 shelf.scan(&root.folder, root.format);
                 for path in shelf.unreadable() {
                     tracing::warn!(path = %path.display(), "a transcript cannot be read; a move leaves it where it is");

@@ -26,13 +26,14 @@ use uuid::Uuid;
 use super::super::answer::{Answer, CallKey};
 use super::super::destination::{Destination, Tree};
 use super::super::effect::Call;
-use super::super::error::ConversationError;
+use super::super::error::{ConversationError, StoreFailure};
 use super::super::folder::{usable_folder, wanted_folder};
 use super::super::moving;
 use super::super::trees::{Begun, Part, State, TreeMove};
 use super::super::work::Progress;
 use super::Registry;
 use crate::chain::has_moved_from;
+use crate::files::is_passing;
 use crate::transcript::moving::{self as files, Moving, SharedNeighbours, Step};
 use holding::Held;
 use planning::{Planned, plan, plan_back};
@@ -174,7 +175,10 @@ impl Registry {
             Ok(TreeMoveList { moves })
         });
         look.await?.map_err(|error: io::Error| {
-            ConversationError::StoreFailed(format!("what is known of moves cannot be read ({error})").into())
+            ConversationError::StoreFailed(StoreFailure {
+                text: format!("what is known of moves cannot be read ({error})"),
+                is_passing: is_passing(&error),
+            })
         })
     }
 
@@ -541,7 +545,10 @@ fn written<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, ConversationE
 }
 
 fn store_failed(error: &io::Error) -> ConversationError {
-    ConversationError::StoreFailed(format!("the move cannot be written down ({error}){NOTHING_MOVED}").into())
+    ConversationError::StoreFailed(StoreFailure {
+        is_passing: is_passing(error),
+        ..format!("the move cannot be written down ({error}){NOTHING_MOVED}").into()
+    })
 }
 
 /// The same, with the conversation that it is about.
