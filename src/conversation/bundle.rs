@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::error::{ConversationError, StoreFailure};
+use super::error::ConversationError;
 use super::services::chain_text;
 use super::work::{EndedEarly, Progress, is_ended_early};
 use crate::transcript::TranscriptError;
@@ -193,10 +193,7 @@ impl From<Trouble> for ConversationError {
                 path.display()
             )),
             Trouble::Transcript(error) => Self::StoreFailed((&error).into()),
-            Trouble::NoRoom { .. } => Self::StoreFailed(StoreFailure {
-                is_passing: true,
-                ..words.into()
-            }),
+            Trouble::NoRoom { .. } => Self::StoreFailed(words.into()),
             Trouble::Changed(_) => Self::Busy(words),
             Trouble::Bad(_) => Self::TranscriptDamaged(words),
             Trouble::Newer(_) => Self::Unsupported(words),

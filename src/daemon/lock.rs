@@ -1,5 +1,5 @@
-//! The lock file: it alone decides whether a daemon runs for a data folder, and it says where the daemon can be
-//! reached.
+//! The lock on a data folder: it alone decides whether a daemon runs for the folder, and the lock file says where the
+//! daemon can be reached.
 //!
 //! This module owns `sessiond.lock`. The kernel's lock on the file means that a daemon runs; it ends with the process
 //! in any case. The file's content is only for finding that daemon. The file is written in place and never replaced

@@ -159,7 +159,7 @@ async fn a_history_comes_back_where_the_conversation_is_now() {
 /// that, and each one that is answered was done.
 #[tokio::test]
 async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
-    for undos in [1, 2] {
+    for (is_awaited, undos) in [(false, 1), (false, 2), (true, 2)] {
         let home = Home::new();
         let (daemon, app) = home.opened().await;
         let id = app.begun(&home.project(), &["one"]).await;
@@ -168,11 +168,15 @@ async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
         app.call("conversation/move", moved).await.unwrap();
         let mut raw = daemon.raw().await;
         let named = json!({"conversationId": id});
-        let mut calls = vec![raw.send("conversation/reset", named.clone()).await];
+        let reset = raw.send("conversation/reset", named.clone()).await;
+        let (mut calls, mut done) = (vec![reset], 0);
+        if is_awaited {
+            assert!(raw.answer(reset).await["result"].is_object());
+            (calls, done) = (Vec::new(), 1);
+        }
         for _ in 0..undos {
             calls.push(raw.send("conversation/undo", named.clone()).await);
         }
-        let mut done = 0;
         while !calls.is_empty() {
             let answer = raw.next().await;
             let Some(number) = answer["id"].as_u64() else {
@@ -185,13 +189,19 @@ async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
                 None => assert_eq!(answer["error"]["code"], 1003, "{answer}"),
             }
         }
-        let cwd = app.get(id).await.cwd;
-        let expected = [None, None, Some(&there), Some(&home.project())][done].cloned();
-        if let Some(expected) = expected {
-            assert_eq!(cwd, expected, "{undos}: {done} were done");
-            assert_eq!(app.remembered(id).await, ["one"]);
-        } else {
-            assert_eq!((done, cwd), (1, there), "{undos}");
+        let folders = [&there, &there, &home.project()].map(Clone::clone);
+        let what = format!("{is_awaited} {undos}: {done}");
+        assert_eq!(app.get(id).await.cwd, folders[done - 1], "{what}");
+        // The next ones take back what is left.
+        for folder in &folders[done..] {
+            app.call("conversation/undo", named.clone()).await.unwrap();
+            assert_eq!(&app.get(id).await.cwd, folder, "{what}");
         }
+        assert_eq!(app.remembered(id).await, ["one"]);
+        assert_eq!(
+            raw.ask("conversation/undo", named).await["error"]["code"],
+            1012,
+            "{what}"
+        );
     }
 }

@@ -129,9 +129,11 @@ impl Registry {
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = dialect.archived(&held.root, &path).is_some();
             let session = home.session(Some(&cwd), id.as_str());
-            // A last prompt that was never answered is not a turn that could be lost.
+            // A last prompt that was never answered is not a turn that could be lost, unless the answer is what breaks off.
             let on_disk = disk::seen(dialect.on_disk(session, None));
-            origin.turns -= usize::from(on_disk.is_some_and(|file| file.last_is_cut));
+            let ends_torn = dialect.open(session, None).is_ok_and(|open| open.ends_torn());
+            let is_unanswered = !ends_torn && on_disk.is_some_and(|file| file.last_is_cut);
+            origin.turns -= usize::from(is_unanswered);
             let findings = dialect.obstacles(session, &path);
             let missing = missing_beginning(&held, home, &cwd);
             Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
