@@ -61,8 +61,8 @@ pub struct Readings {
     places: Mutex<HashMap<Key, Arc<Place>>>,
 }
 
-/// A folder (with `None`, all that hold transcripts), the project of which transcripts are read there or what else is done, and
-/// the pace.
+/// A folder (with `None`, all that hold transcripts), the project whose transcripts are read there or the kind of work, and the
+/// pace.
 type Key = (Option<PathBuf>, Option<String>, Pace);
 
 /// A folder, all that hold transcripts, or the transcripts of a project in a folder.
@@ -112,19 +112,20 @@ impl Readings {
         self.place_at((folder, Some(cwd), pace), place)
     }
 
-    /// Those who export into files or import.
+    /// Exports to a file, and imports.
     pub fn carried(&self) -> Arc<Place> {
         self.named(None, "carried", CARRIED_AT_ONCE)
     }
 
-    /// Those who list the transcripts in a folder; with `None`, those of all. On a slow disk that takes long, and nothing is read.
+    /// Lists of the transcripts in a folder; with `None`, in all. On a slow disk a list may look at files for a while and read
+    /// nothing.
     pub fn listed(&self, folder: Option<PathBuf>) -> Arc<Place> {
         self.named(folder, "listed", READINGS_AT_ONCE)
     }
 
     fn named(&self, folder: Option<PathBuf>, name: &str, at_once: usize) -> Arc<Place> {
         let place = Place::new(folder.clone(), Pace::Long, at_once);
-        // No project has this path.
+        // A project is an absolute path.
         self.place_at((folder, Some(name.to_owned()), Pace::Long), place)
     }
 
@@ -184,7 +185,7 @@ impl Place {
         }
     }
 
-    /// Looks at what is here, on a thread that may block.
+    /// Waits for a turn and looks at this place, on a thread that may block.
     ///
     /// # Errors
     /// Those of the look; a failure that may pass if what is looked at does not respond.

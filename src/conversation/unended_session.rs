@@ -94,7 +94,7 @@ impl UnendedSession {
     ) -> bool {
         session.copy.take().into_iter().for_each(|copy| self.hold(copy));
         if by_force {
-            // Its agent may be ended soon, so nobody else should begin there.
+            // The process may be stopped soon, so it gets no new sessions.
             session.lease.retire();
         }
         let deadline = if by_force { grace } else { session.deadline };

@@ -97,7 +97,7 @@ impl<'a> PresenceWatch<'a> {
     }
 }
 
-/// Watches what can be watched: all of it is also checked regularly.
+/// Watches what it can. Everything is also checked regularly.
 fn watch(lock: &DaemonLock, sockets: &[SocketFile], changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
     let changed = Arc::clone(changed);
     let watcher = notify::recommended_watcher(move |_| changed.notify_one());

@@ -60,7 +60,7 @@ async fn run_blocking(services: &Arc<Services>, check: fn(&Services) -> Vec<Diag
     })
 }
 
-/// The same of a check that looks at folders of agents. That one does not respond is reported in its place.
+/// Runs a check that looks at agents' folders. If one of them does not respond, the result is an error that says so.
 async fn look(
     services: &Arc<Services>,
     kind: DiagnosticKind,

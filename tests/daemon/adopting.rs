@@ -77,7 +77,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     assert_eq!(app.get(adopted.id).await.head.unwrap().as_str(), id);
 }
 
-/// A session that was left in the middle of a turn, as after a limit, lacks nothing.
+/// As a limit leaves a session, or a crash.
 #[tokio::test]
 async fn a_last_prompt_without_an_answer_is_no_lost_turn() {
     for turns in 1..=2 {
@@ -105,7 +105,7 @@ async fn a_last_prompt_without_an_answer_is_no_lost_turn() {
     }
 }
 
-/// What a person typed into Claude Code while a turn ran stands in no message of its own there, and begins no turn.
+/// Claude Code attaches what a person typed while a turn ran, instead of writing a message. It is part of that turn.
 #[tokio::test]
 async fn what_was_said_in_the_middle_of_a_turn_is_part_of_it() {
     let (other, id) = made_elsewhere(&["one"]).await;

@@ -128,7 +128,7 @@ async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     );
 }
 
-/// F22: that agent is ended with its session. Nobody begins a turn there meanwhile.
+/// F22: that agent is stopped soon. Until then, other conversations get a new process.
 #[tokio::test]
 async fn an_agent_that_ignores_the_cancel_gets_no_other_turns() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 1000\n");

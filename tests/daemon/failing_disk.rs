@@ -302,7 +302,13 @@ async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
 
 #[tokio::test]
 async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
-    for (call, errno) in [(Call::Read, Errno::IO), (Call::Open, Errno::MFILE)] {
+    let faults = [
+        (Call::Open, 0, Errno::MFILE),
+        (Call::Read, 0, Errno::IO),
+        // It is known for a bundle by then.
+        (Call::Read, 1, Errno::IO),
+    ];
+    for (call, before, errno) in faults {
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
         let scene = Scene::new(&home, &calls).await;
@@ -311,6 +317,7 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
         let bundle = home.path().join("taken.bundle");
         let params = json!({"conversationId": scene.id, "format": "bundle", "path": bundle});
         app.call("conversation/export", params).await.unwrap();
+        calls.pass(call, &bundle, before);
         calls.fail(call, &bundle, errno, ALWAYS);
         let import = json!({"path": bundle, "newIds": true, "cwd": home.project()});
         passing(

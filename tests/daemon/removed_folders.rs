@@ -84,7 +84,7 @@ async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_agai
     assert!(!home.data().exists() && !home.socket().parent().unwrap().exists());
 }
 
-/// A backup is restored beneath a daemon that runs: what it would acknowledge from then on, nobody would find.
+/// A user restores a backup while the daemon runs. Changes that it acknowledges after that would be in the old folder.
 #[tokio::test]
 async fn a_daemon_whose_data_folder_is_replaced_ends() {
     let home = Home::new();
@@ -100,20 +100,20 @@ async fn a_daemon_whose_data_folder_is_replaced_ends() {
     app.get(id).await;
 }
 
-/// People remove lock files. The daemon still runs then, and another one must not touch its database and its agents.
+/// Users remove lock files. The daemon still runs then, and another one must not touch its database and its agents.
 #[tokio::test]
 async fn a_daemon_without_its_lock_file_keeps_its_folder() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
-    // It cannot notice it.
+    // So that it cannot notice.
     let frozen = daemon.freeze();
     fs::remove_file(home.data().join("sessiond.lock")).unwrap();
     let elsewhere = home.path().join("elsewhere.sock");
     let (status, said) = home.run(&["--socket", elsewhere.to_str().unwrap()]);
     error_words::check_start("without its lock file", status.code(), &said);
     drop(frozen);
-    // It ends by itself, because nobody finds it.
+    // It stops, because no client can find it.
     assert!(daemon.ended().await.success());
     let names = fs::read_dir(home.data()).unwrap();
     let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();

@@ -465,11 +465,6 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
     let all = stalled.send("transcript/list", json!({})).await;
     let mut diagnosing = daemon.raw().await;
     let diagnosis = diagnosing.send("daemon/diagnose", json!({"agents": false})).await;
-    let listed = app
-        .call("transcript/list", json!({"agent": "loopback"}))
-        .await
-        .unwrap();
-    assert_eq!(listed["transcripts"][0]["upstreamId"], head.as_str());
     let found = diagnosing.answer(diagnosis).await["result"]["diagnostics"].clone();
     let found = found.as_array().unwrap();
     let is_told = |one: &Value| {
@@ -478,6 +473,12 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
             && one["message"].as_str().unwrap().contains("15 s")
     };
     assert!(found.iter().any(is_told), "{found:?}");
+    // By now the list of all waits for the mount.
+    let listed = app
+        .call("transcript/list", json!({"agent": "loopback"}))
+        .await
+        .unwrap();
+    assert_eq!(listed["transcripts"][0]["upstreamId"], head.as_str());
     mount.fail();
     unmount(&daemon, Path::new(&far));
     let listed = stalled.answer(all).await;

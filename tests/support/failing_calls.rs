@@ -43,7 +43,8 @@ struct Rule {
     process: Option<u32>,
     call: Call,
     below: PathBuf,
-    errno: Errno,
+    /// None if the call succeeds.
+    errno: Option<Errno>,
     /// How often it may still be used.
     left: usize,
     used: usize,
@@ -104,6 +105,22 @@ impl<'a> Calls<'a> {
 
     /// The same in one process only.
     pub(crate) fn fail_in(&self, process: Option<u32>, call: Call, below: &Path, errno: Errno, times: usize) {
+        self.answer_with(process, call, below, Some(errno), times);
+    }
+
+    /// Lets a call succeed so many times before those that are made to fail after this.
+    pub(crate) fn pass(&self, call: Call, below: &Path, times: usize) {
+        self.answer_with(None, call, below, None, times);
+    }
+
+    fn answer_with(
+        &self,
+        process: Option<u32>,
+        call: Call,
+        below: &Path,
+        errno: Option<Errno>,
+        times: usize,
+    ) {
         assert!(self.calls.contains(&call), "{call:?} is not asked for");
         self.rules.lock().unwrap().push(Rule {
             process,
@@ -160,13 +177,13 @@ fn answer(listener: &OwnedFd, calls: &[Call], rules: &Mutex<Vec<Rule>>) {
             let is_in = |process| Path::new(&format!("/proc/{process}/task/{}", asked.pid)).exists();
             is_asked && rule.process.is_none_or(is_in)
         });
-        let errno = rule.as_ref().map(|rule| rule.errno);
+        let errno = rule.as_ref().and_then(|rule| rule.errno);
         // A call that was interrupted is made again.
         if send(listener, asked.id, errno)
             && let Some(rule) = rule
         {
             rule.left -= 1;
-            rule.used += 1;
+            rule.used += usize::from(rule.errno.is_some());
         }
     }
 }

@@ -97,7 +97,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 _ => unreadable(problem, id.as_str()),
             });
         }
-        // The transcript names no folder (nothing else can be wrong with the call then), or the folder is gone.
+        // The folder that the transcript names is gone, or it names none: without a title nothing else can be wrong.
         Err(problem)
             if cwd.is_none()
                 && (problem.kind() == Some(ErrorKind::InvalidCwd)

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::conversation::work::Progress;
 use crate::files::is_passing;
-use crate::transcript::TranscriptError;
 
 /// How much memory the decompression may take, as a power of two in bytes: four times what a bundle is written with, and
 /// nothing that a file could hurt with.
@@ -235,7 +234,7 @@ fn no_bundle(path: &Path) -> Trouble {
 fn bad(path: &Path) -> impl FnOnce(io::Error) -> Trouble + use<> {
     let path = path.to_owned();
     move |error| match is_passing(&error) {
-        true => TranscriptError::io("read", &path)(error).into(),
+        true => file_trouble("read", &path)(error),
         false => Trouble::Bad(format!("{} is damaged or cut off: {error}", path.display())),
     }
 }

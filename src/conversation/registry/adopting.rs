@@ -129,7 +129,7 @@ impl Registry {
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = dialect.archived(&held.root, &path).is_some();
             let session = home.session(Some(&cwd), id.as_str());
-            // A last prompt that was never answered is not a turn that could be lost, unless the answer is what breaks off.
+            // A last prompt without an answer is not a turn that could be lost. A torn last line may have been its answer.
             let on_disk = disk::seen(dialect.on_disk(session, None));
             let ends_torn = dialect.open(session, None).is_ok_and(|open| open.ends_torn());
             let is_unanswered = !ends_torn && on_disk.is_some_and(|file| file.last_is_cut);

@@ -26,7 +26,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::store::{Salvaged, Store, StoreError, TranscriptRoot};
 use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
 
-/// The known state of each folder of transcripts. Who holds a shelf's lock looks at its folder; the others wait.
+/// The known state of each folder of transcripts. The holder of a shelf's lock looks at its folder; the others wait.
 pub(super) type Shelves = HashMap<PathBuf, Arc<tokio::sync::Mutex<Shelf>>>;
 
 /// What `transcript/list` looks for.
@@ -77,7 +77,7 @@ impl Registry {
             let is_listed = |root: &Listed| root.folder.to_string_lossy() == *unwatched.path;
             after.is_none() && roots.iter().any(is_listed)
         });
-        // Who lists the transcripts of one agent waits for no folder of another.
+        // A list of one agent's transcripts does not wait for another agent's folder.
         let folder = match roots.as_slice() {
             [only] => Some(only.folder.clone()),
             _ => None,
@@ -108,6 +108,7 @@ impl Registry {
         .await
     }
 
+    /// What was last seen of a folder.
     fn shelf(&self, root: &Listed) -> Arc<tokio::sync::Mutex<Shelf>> {
         let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(shelves.entry(root.folder.clone()).or_default())

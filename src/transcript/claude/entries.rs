@@ -279,7 +279,8 @@ impl Entries {
         self.entries[position].place & UNKNOWN_BIT != 0 && !self.is_sidechain(position)
     }
 
-    /// Whether a person said it while a turn ran. Claude Code keeps that beside the messages, and finds its way by those alone.
+    /// Whether a person typed it while a turn ran. It is not a message in Claude Code's file, and a resume chooses its branch by
+    /// messages alone, so its role is [`Role::Other`].
     pub(super) fn is_steering(&self, position: usize) -> bool {
         self.entries[position].place & STEERING_BIT != 0
     }

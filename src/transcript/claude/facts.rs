@@ -70,7 +70,7 @@ pub(in crate::transcript) struct ChainFacts {
     pub(super) is_forked: bool,
     /// Whether it is of a kind that is not known.
     pub(super) is_unknown: bool,
-    /// Whether a person said it while a turn ran.
+    /// Whether a person typed it while a turn ran.
     pub(super) is_steering: bool,
 }
 

@@ -66,7 +66,7 @@ impl<'a> Record<'a> {
         self.fields.str("type").as_deref() == Some(kind)
     }
 
-    /// What its message says, or what a person said while a turn ran; none where it holds neither. A string counts as one text,
+    /// What its message says, or what a person typed while a turn ran; none where it holds neither. A string counts as one text,
     /// and what has no form that is known here is [other](Part::Other).
     #[must_use]
     pub fn parts(&self) -> Option<Vec<Part>> {
@@ -89,17 +89,17 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Whether a person said it while a turn ran: Claude Code (2.1.316) then writes no user record, but attaches the words, with
-    /// what it attaches by itself in the same form.
+    /// Whether it holds what a person typed while a turn ran. Claude Code (2.1.316) writes no user record for that, only this
+    /// attachment. Notices of the agent's own have the same type, but another mode, another origin, or `isMeta`.
     #[must_use]
     pub fn is_steering(&self) -> bool {
         let attached = || {
             let attachment = self.fields.object("attachment")?;
             let origin = attachment.object("origin").and_then(|origin| origin.text("kind"));
-            let is_said = attachment.str("type")? == "queued_command"
+            let is_typed = attachment.str("type")? == "queued_command"
                 && attachment.str("commandMode")? == "prompt"
                 && !attachment.flag("isMeta");
-            Some(is_said && origin.is_none_or(|kind| kind == "human"))
+            Some(is_typed && origin.is_none_or(|kind| kind == "human"))
         };
         self.is_of("attachment") && attached().unwrap_or(false)
     }
