@@ -10,6 +10,7 @@ use bridge_protocol::CheckpointId;
 use bridge_protocol::history::{Message, MessageKind, MessagePart, Role};
 
 use super::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
+use super::spoken::{Untagged, attached, untagged};
 use super::talk::markdown::Markdown;
 use super::words::{self, Clock};
 
@@ -142,7 +143,9 @@ impl Renderer {
                     self.close(DIM, &own, part);
                 }
                 ("text", Some(text)) => {
-                    said.push(format!("{}{}", self.look.safe(text).trim_end(), cut_off(part)));
+                    let words = untagged(text).map(Untagged::words);
+                    let words = self.look.safe(words.as_deref().unwrap_or(text));
+                    said.push(format!("{}{}", words.trim_end(), cut_off(part)));
                 }
                 ("retelling", _) => self.close(DIM, &other(part), part),
                 _ => said.push(format!("{}{}", self.folded(&other(part)), cut_off(part))),
@@ -162,6 +165,14 @@ impl Renderer {
             // Some are bracketed already.
             (_, Some(MessageKind::Aside)) if text.starts_with('[') && text.ends_with(']') => {
                 self.close(DIM, text, part);
+            }
+            (_, Some(MessageKind::Aside)) if let Some(tagged) = untagged(words) => {
+                if !tagged.typed.is_empty() {
+                    self.close(DIM, &format!("[{}]", tagged.typed), part);
+                }
+                if !tagged.output.is_empty() {
+                    self.answer(&tagged.output, part);
+                }
             }
             (_, Some(MessageKind::Aside)) => self.close(DIM, &format!("[note] {text}"), part),
             (_, Some(MessageKind::Error)) => self.apart(ATTENTION, text, &cut_off),
@@ -184,8 +195,13 @@ impl Renderer {
             ""
         };
         let words = part.text.as_deref().unwrap_or_default();
-        let result = self.folded(&format!("-> {mark}{words}"));
-        self.line(&format!("  {result}"), DIM, &cut_off(part));
+        self.answer(&format!("{mark}{words}"), part);
+    }
+
+    /// What came of the call above.
+    fn answer(&mut self, words: &str, part: &MessagePart) {
+        let answer = self.folded(&format!("-> {words}"));
+        self.line(&format!("  {answer}"), DIM, &cut_off(part));
     }
 
     /// A line among others that stand close together.
@@ -227,32 +243,6 @@ fn quoted(prompt: &str) -> String {
         .map(|line| line.trim_end().to_owned())
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// The file of a text that agents make of an attached one: `<context ref="file:///PATH">`, its content, and the end.
-pub(super) fn attached(text: &str) -> Option<String> {
-    let (uri, _) = text
-        .trim_start()
-        .strip_prefix("<context ref=\"")?
-        .split_once("\">\n")?;
-    let path = uri.strip_prefix("file://").filter(|path| !path.contains('"'))?;
-    let mut parts = path.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
-        let plain = match code {
-            Some(byte) => {
-                bytes.push(byte);
-                &part[2..]
-            }
-            None => {
-                bytes.push(b'%');
-                part
-            }
-        };
-        bytes.extend(plain.as_bytes());
-    }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn id_of(part: &MessagePart) -> &str {

@@ -26,6 +26,7 @@ use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut};
 use super::past::Renderer;
 use super::problem::{Outcome, Problem};
 use super::signals::{self, IS_FULL_SCREEN};
+use super::spoken::spoken;
 use super::words;
 
 /// How many conversations are listed. The daemon searches the titles, folders and agents of the others.
@@ -472,7 +473,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
     let last = turns(daemon, &id.into(), 1).await.unwrap_or_default();
     let prompt = last.into_iter().next().map(|last| last.prompt);
     LastTurns {
-        prompt: prompt.unwrap_or_default(),
+        prompt: spoken(&prompt.unwrap_or_default()),
         lines,
     }
 }

@@ -19,6 +19,7 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
 use crate::cli::signals::Lent;
+use crate::cli::spoken::spoken;
 use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
@@ -62,7 +63,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
         // A picture has no text.
-        let prompt = match one_line(&checkpoint.prompt) {
+        let prompt = match one_line(&spoken(&checkpoint.prompt)) {
             empty if empty.is_empty() => dim("[no text]"),
             prompt => plain(prompt),
         };

@@ -149,6 +149,9 @@ fn what_else_stands_there_is_a_note() {
             message("user", &json!([text("go")])),
             aside("[Request interrupted by user]"),
             aside("<command-name>/clear</command-name>\nmore"),
+            aside("<command-name>/model</command-name>\n<command-args>opus</command-args>"),
+            aside("<local-command-stdout>Set model to \u{1b}[1mopus\u{1b}[22m</local-command-stdout>"),
+            aside("<local-command-caveat>Do not answer.</local-command-caveat>"),
             aside(""),
             message("user", &json!([text("next")])),
         ]],
@@ -157,6 +160,8 @@ fn what_else_stands_there_is_a_note() {
 
 [Request interrupted by user]
 [note] <command-name>/clear</command-name> more
+[/model opus]
+  -> Set model to opus
 
 > next
 

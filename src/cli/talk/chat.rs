@@ -33,10 +33,10 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, snapshot};
 use crate::cli::output::{Look, Output, STRONG, cut, one_line};
-use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::signals::{self, Interrupts};
+use crate::cli::spoken::{attached, spoken};
 use crate::cli::{args, words};
 
 /// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
@@ -238,7 +238,7 @@ impl Room {
         };
         if let Some(last) = last.first() {
             let mark = look.sign("›", ">");
-            let prompt = one_line(&files::spoken(&last.prompt));
+            let prompt = one_line(&spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
             context.output.aside(&cut(&prompt, columns, look))?;
             let plain = Look {
@@ -519,7 +519,7 @@ impl Room {
         let columns = look.columns.unwrap_or(80);
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
-            let line = format!("{:>4}  {}", turn.step, one_line(&files::spoken(&turn.prompt)));
+            let line = format!("{:>4}  {}", turn.step, one_line(&spoken(&turn.prompt)));
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
