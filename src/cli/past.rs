@@ -17,7 +17,7 @@ use super::words::{self, Clock};
 #[cfg(test)]
 mod tests;
 
-/// How many columns of a tool call or its result are shown.
+/// How many columns of a tool call or its result are shown, where the terminal has as many.
 const FOLDED_COLUMNS: usize = 100;
 
 /// Renders messages as text, page after page.
@@ -25,8 +25,8 @@ pub(super) struct Renderer {
     look: Look,
     /// Whether the last line is one of those that stand close together.
     is_close: bool,
-    /// The lines of this turn's calls that have no result yet.
-    calls: BTreeMap<String, String>,
+    /// What waits for the next page: a call without its result, and what follows it.
+    waiting: Vec<Message>,
     /// The numbers of the turns, if they are shown.
     turns: Option<Turns>,
     /// The checkpoint of the turn whose number was shown last.
@@ -48,7 +48,7 @@ impl Renderer {
         Self {
             look,
             is_close: false,
-            calls: BTreeMap::new(),
+            waiting: Vec::new(),
             turns: None,
             shown: None,
             text: String::new(),
@@ -60,9 +60,29 @@ impl Renderer {
         self.turns = Some(turns);
     }
 
-    /// The text of the next page. Parallel calls get their results in any order: a result on the same page stands below its
-    /// call, a later one repeats the call's line.
-    pub(super) fn page(&mut self, messages: &[Message]) -> String {
+    /// The text of the next page. A result stands below its call, also if parallel calls get theirs in another order: from a call
+    /// of the last turn on whose result has not come, messages wait for the next page.
+    pub(super) fn page(&mut self, messages: Vec<Message>) -> String {
+        self.waiting.extend(messages);
+        let is_result = |part: &&MessagePart| part.kind == "toolResult";
+        let results = self.waiting.iter().flat_map(|message| &message.content);
+        let results: BTreeSet<&str> = results.filter(is_result).map(id_of).collect();
+        let waits = |part: &MessagePart| part.kind == "toolCall" && !results.contains(id_of(part));
+        let turn = self.waiting.iter().rposition(is_prompt).unwrap_or_default();
+        let mut of_turn = self.waiting[turn..].iter();
+        let first = of_turn.position(|message| message.content.iter().any(waits));
+        let rest = first.map_or_else(Vec::new, |first| self.waiting.split_off(turn + first));
+        let shown = std::mem::replace(&mut self.waiting, rest);
+        self.render(&shown)
+    }
+
+    /// The text of what waits, if no further page comes.
+    pub(super) fn rest(&mut self) -> String {
+        let rest = std::mem::take(&mut self.waiting);
+        self.render(&rest)
+    }
+
+    fn render(&mut self, messages: &[Message]) -> String {
         let parts = || messages.iter().flat_map(|message| &message.content);
         let called: BTreeSet<&str> = parts()
             .filter(|part| part.kind == "toolCall")
@@ -85,18 +105,11 @@ impl Renderer {
                         let input = part.input.as_ref().map_or("", |input| input.get());
                         let call = format!("[{} {input}]", part.name.as_deref().unwrap_or("tool"));
                         self.close(DIM, &call, part);
-                        match results.remove(id_of(part)) {
-                            Some(results) => results.into_iter().for_each(|result| self.result(result)),
-                            None => drop(self.calls.insert(id_of(part).to_owned(), call)),
-                        }
+                        let results = results.remove(id_of(part)).into_iter().flatten();
+                        results.for_each(|result| self.result(result));
                     }
                     "toolResult" if called.contains(id_of(part)) => {}
-                    "toolResult" => {
-                        if let Some(call) = self.calls.remove(id_of(part)) {
-                            self.close(DIM, &call, &MessagePart::default());
-                        }
-                        self.result(part);
-                    }
+                    "toolResult" => self.result(part),
                     "thought" if part.text.as_deref().is_none_or(str::is_empty) => {}
                     _ => self.close(DIM, &other(part), part),
                 }
@@ -131,7 +144,6 @@ impl Renderer {
 
     /// All that a user said at once.
     fn prompt(&mut self, content: &[MessagePart]) {
-        self.calls.clear();
         let mut said = Vec::new();
         for part in content {
             match (part.kind.as_str(), &part.text) {
@@ -226,7 +238,12 @@ impl Renderer {
     }
 
     fn folded(&self, text: &str) -> String {
-        cut(&one_line(text), FOLDED_COLUMNS, self.look)
+        // With room for an indent.
+        let room = self
+            .look
+            .columns
+            .map_or(FOLDED_COLUMNS, |columns| columns.saturating_sub(2));
+        cut(&one_line(text), FOLDED_COLUMNS.min(room), self.look)
     }
 }
 

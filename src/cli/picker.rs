@@ -461,11 +461,13 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
         ..method::History::of(id)
     };
     let text = match daemon.call(history).await {
-        Ok(page) => Renderer::new(Look {
-            coloured: false,
-            ..look
-        })
-        .page(&page.messages),
+        Ok(page) => {
+            let mut renderer = Renderer::new(Look {
+                coloured: false,
+                ..look
+            });
+            renderer.page(page.messages) + &renderer.rest()
+        }
         Err(problem) => problem.words(),
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();

@@ -98,6 +98,11 @@ fn a_terminal_shows_the_numbers_of_the_turns() {
     assert_eq!(numbers(&shown(&["history", &id, "-n", "2"])), ["2"]);
     // A pipe gets what was said.
     assert_eq!(numbers(&home.shows(&["history", &id])), [""; 0]);
+    let long = format!("[[tool read {{\"path\":\"{}\"}}]]", "x".repeat(90));
+    home.said(&["send", &id, &long]);
+    let all = shown(&["history", &id]);
+    let call = all.lines().find(|line| line.starts_with("[read")).unwrap();
+    assert!(call.ends_with('…') && call.chars().count() <= 80, "{call}");
 }
 
 /// Writes a transcript of Claude Code into this home and adopts it; returns the conversation's id.
@@ -160,6 +165,26 @@ fn a_command_of_claude_is_shown_as_it_was_typed() {
     let pages = lines(&home.said(&["--json", "history", &id]));
     let told: Vec<&Value> = pages[0]["messages"].as_array().unwrap().iter().collect();
     assert_eq!(told[2]["content"][0]["text"], custom);
+}
+
+/// A result at the beginning of a page has its call at the end of the one before.
+#[test]
+fn a_call_is_shown_once() {
+    let home = Home::new();
+    let call = json!({"type": "tool_use", "id": "call-1", "name": "Bash", "input": {"command": "ls"}});
+    let result = json!({"type": "tool_result", "tool_use_id": "call-1", "content": "listed"});
+    let mut messages = vec![user("begin")];
+    messages.extend((2..500).map(|at| assistant(&json!({"type": "text", "text": format!("word {at}")}))));
+    messages.extend([assistant(&call), user(json!([result]))]);
+    messages.push(assistant(&json!({"type": "text", "text": "done"})));
+    let id = adopted(&home, &messages);
+    assert_eq!(lines(&home.said(&["--json", "history", &id])).len(), 2);
+    let told = home.said(&["history", &id]);
+    assert_eq!(told.matches("[Bash").count(), 1, "{told}");
+    assert!(
+        told.ends_with("[Bash {\"command\":\"ls\"}]\n  -> listed\n\ndone"),
+        "{told}"
+    );
 }
 
 /// A page ends at so many bytes, and a count means messages all the same.
