@@ -25,6 +25,7 @@ use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut};
 use super::past::Renderer;
 use super::problem::{Outcome, Problem};
+use super::select;
 use super::signals::{self, IS_FULL_SCREEN};
 use super::spoken::spoken;
 use super::words;
@@ -48,7 +49,8 @@ pub(super) fn is_possible(output: &Output) -> bool {
 /// Lets the user pick a conversation, or start one if `may_create`.
 ///
 /// # Errors
-/// The user leaves without one, which is no failure and prints nothing; a signal ends the picker; or the daemon is lost.
+/// The user leaves without one, which is no failure and prints nothing; a signal ends the picker; the daemon is lost; or there is none
+/// yet, and no agent to begin one with in this folder.
 pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -56,6 +58,7 @@ pub(super) async fn pick(
 ) -> Outcome<Conversation> {
     let (all, has_more) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
     if all.is_empty() && may_create {
+        select::can_continue(daemon).await?;
         return new_here(daemon, None).await;
     }
     let mut picker = Picker {
