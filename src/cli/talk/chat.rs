@@ -280,7 +280,7 @@ impl Room {
             return Err(Stop::Leaving);
         }
         let ended = ended.map_err(|problem| match continues {
-            true => refused(talk.screen.output, problem, &self.conversation),
+            true => refused(talk.screen.output, problem, &self.conversation, None),
             false => problem,
         })?;
         if replaced(&mut talk)? {
@@ -629,11 +629,11 @@ fn command_in(text: &str) -> Option<(&str, &str)> {
 /// How to start over, if that is what a command does in other programs.
 fn new_chat(name: &str, id: ConversationId) -> Option<String> {
     let id = words::short_id(id);
-    ["clear", "reset", "new"].contains(&name).then(|| {
-        format!(
-            "start over in this conversation: sessionctl reset {id}; start another one: sessionctl chat --new"
-        )
-    })
+    match name {
+        "clear" | "reset" => Some(format!("start over in this conversation: sessionctl reset {id}")),
+        "new" => Some("start a new conversation: sessionctl chat --new".to_owned()),
+        _ => None,
+    }
 }
 
 /// The commands, also the agent's, from which a mistyped one differs in one letter.
