@@ -89,7 +89,8 @@ pub(super) struct Global {
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
-    /// Print the daemon's result as JSON; streams print an object per line, whose type is event or result
+    /// Print the daemon's result as JSON: an object per line for each page of a long list, or for each event of a stream, whose type
+    /// is event or result
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// When to print in color

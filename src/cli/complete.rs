@@ -12,6 +12,7 @@ use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use super::args::{self, Global};
 use super::connect::Daemon;
 use super::output::one_line;
+use super::spoken::spoken;
 use super::words;
 
 /// How long a shell waits for candidates.
@@ -152,7 +153,7 @@ fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
         let found = found.map(|checkpoint| (checkpoint.step.to_string(), checkpoint.prompt));
         let found = found.filter(|(step, _)| step.starts_with(&*typed));
         let candidate = found.enumerate().map(|(at, (step, prompt))| {
-            let help = Some(one_line(&prompt).into());
+            let help = Some(one_line(&spoken(&prompt)).into());
             CompletionCandidate::new(step).help(help).display_order(Some(at))
         });
         Some(candidate.collect())

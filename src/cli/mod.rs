@@ -20,6 +20,7 @@ mod problem;
 mod progress;
 mod select;
 mod signals;
+mod spoken;
 mod start;
 mod table;
 mod talk;

@@ -411,10 +411,21 @@ fn phrases(line: &str, columns: usize) -> Vec<&str> {
     parts.collect()
 }
 
-/// Takes out what steers a terminal, or lets text read other than it is: control characters, and those that change the
-/// direction of writing.
+/// Takes out what steers a terminal, or lets text read other than it is: control sequences such as colours, other control characters,
+/// and those that change the direction of writing.
 fn without_controls(text: &str) -> String {
-    text.chars().filter(|character| !steers(*character)).collect()
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Parameters, and the letter that ends them. Anything else is text.
+        let end = part.trim_start_matches(|digit: char| digit.is_ascii_digit() || ";:?".contains(digit));
+        plain.push_str(
+            end.strip_prefix(|letter| ('@'..='~').contains(&letter))
+                .unwrap_or(part),
+        );
+    }
+    plain.retain(|character| !steers(character));
+    plain
 }
 
 fn steers(character: char) -> bool {

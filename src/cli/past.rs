@@ -10,13 +10,14 @@ use bridge_protocol::CheckpointId;
 use bridge_protocol::history::{Message, MessageKind, MessagePart, Role};
 
 use super::output::{ATTENTION, DIM, Look, STRONG, cut, one_line};
+use super::spoken::{Untagged, attached, untagged};
 use super::talk::markdown::Markdown;
 use super::words::{self, Clock};
 
 #[cfg(test)]
 mod tests;
 
-/// How many columns of a tool call or its result are shown.
+/// How many columns of a tool call or its result are shown, where the terminal has as many.
 const FOLDED_COLUMNS: usize = 100;
 
 /// Renders messages as text, page after page.
@@ -24,8 +25,8 @@ pub(super) struct Renderer {
     look: Look,
     /// Whether the last line is one of those that stand close together.
     is_close: bool,
-    /// The lines of this turn's calls that have no result yet.
-    calls: BTreeMap<String, String>,
+    /// What waits for the next page: a call without its result, and what follows it.
+    waiting: Vec<Message>,
     /// The numbers of the turns, if they are shown.
     turns: Option<Turns>,
     /// The checkpoint of the turn whose number was shown last.
@@ -47,7 +48,7 @@ impl Renderer {
         Self {
             look,
             is_close: false,
-            calls: BTreeMap::new(),
+            waiting: Vec::new(),
             turns: None,
             shown: None,
             text: String::new(),
@@ -59,9 +60,29 @@ impl Renderer {
         self.turns = Some(turns);
     }
 
-    /// The text of the next page. Parallel calls get their results in any order: a result on the same page stands below its
-    /// call, a later one repeats the call's line.
-    pub(super) fn page(&mut self, messages: &[Message]) -> String {
+    /// The text of the next page. A result stands below its call, also if parallel calls get theirs in another order: from a call
+    /// of the last turn on whose result has not come, messages wait for the next page.
+    pub(super) fn page(&mut self, messages: Vec<Message>) -> String {
+        self.waiting.extend(messages);
+        let is_result = |part: &&MessagePart| part.kind == "toolResult";
+        let results = self.waiting.iter().flat_map(|message| &message.content);
+        let results: BTreeSet<&str> = results.filter(is_result).map(id_of).collect();
+        let waits = |part: &MessagePart| part.kind == "toolCall" && !results.contains(id_of(part));
+        let turn = self.waiting.iter().rposition(is_prompt).unwrap_or_default();
+        let mut of_turn = self.waiting[turn..].iter();
+        let first = of_turn.position(|message| message.content.iter().any(waits));
+        let rest = first.map_or_else(Vec::new, |first| self.waiting.split_off(turn + first));
+        let shown = std::mem::replace(&mut self.waiting, rest);
+        self.render(&shown)
+    }
+
+    /// The text of what waits, if no further page comes.
+    pub(super) fn rest(&mut self) -> String {
+        let rest = std::mem::take(&mut self.waiting);
+        self.render(&rest)
+    }
+
+    fn render(&mut self, messages: &[Message]) -> String {
         let parts = || messages.iter().flat_map(|message| &message.content);
         let called: BTreeSet<&str> = parts()
             .filter(|part| part.kind == "toolCall")
@@ -84,18 +105,11 @@ impl Renderer {
                         let input = part.input.as_ref().map_or("", |input| input.get());
                         let call = format!("[{} {input}]", part.name.as_deref().unwrap_or("tool"));
                         self.close(DIM, &call, part);
-                        match results.remove(id_of(part)) {
-                            Some(results) => results.into_iter().for_each(|result| self.result(result)),
-                            None => drop(self.calls.insert(id_of(part).to_owned(), call)),
-                        }
+                        let results = results.remove(id_of(part)).into_iter().flatten();
+                        results.for_each(|result| self.result(result));
                     }
                     "toolResult" if called.contains(id_of(part)) => {}
-                    "toolResult" => {
-                        if let Some(call) = self.calls.remove(id_of(part)) {
-                            self.close(DIM, &call, &MessagePart::default());
-                        }
-                        self.result(part);
-                    }
+                    "toolResult" => self.result(part),
                     "thought" if part.text.as_deref().is_none_or(str::is_empty) => {}
                     _ => self.close(DIM, &other(part), part),
                 }
@@ -130,7 +144,6 @@ impl Renderer {
 
     /// All that a user said at once.
     fn prompt(&mut self, content: &[MessagePart]) {
-        self.calls.clear();
         let mut said = Vec::new();
         for part in content {
             match (part.kind.as_str(), &part.text) {
@@ -142,7 +155,9 @@ impl Renderer {
                     self.close(DIM, &own, part);
                 }
                 ("text", Some(text)) => {
-                    said.push(format!("{}{}", self.look.safe(text).trim_end(), cut_off(part)));
+                    let words = untagged(text).map(Untagged::words);
+                    let words = self.look.safe(words.as_deref().unwrap_or(text));
+                    said.push(format!("{}{}", words.trim_end(), cut_off(part)));
                 }
                 ("retelling", _) => self.close(DIM, &other(part), part),
                 _ => said.push(format!("{}{}", self.folded(&other(part)), cut_off(part))),
@@ -162,6 +177,14 @@ impl Renderer {
             // Some are bracketed already.
             (_, Some(MessageKind::Aside)) if text.starts_with('[') && text.ends_with(']') => {
                 self.close(DIM, text, part);
+            }
+            (_, Some(MessageKind::Aside)) if let Some(tagged) = untagged(words) => {
+                if !tagged.typed.is_empty() {
+                    self.close(DIM, &format!("[{}]", tagged.typed), part);
+                }
+                if !tagged.output.is_empty() {
+                    self.answer(&tagged.output, part);
+                }
             }
             (_, Some(MessageKind::Aside)) => self.close(DIM, &format!("[note] {text}"), part),
             (_, Some(MessageKind::Error)) => self.apart(ATTENTION, text, &cut_off),
@@ -184,8 +207,13 @@ impl Renderer {
             ""
         };
         let words = part.text.as_deref().unwrap_or_default();
-        let result = self.folded(&format!("-> {mark}{words}"));
-        self.line(&format!("  {result}"), DIM, &cut_off(part));
+        self.answer(&format!("{mark}{words}"), part);
+    }
+
+    /// What came of the call above.
+    fn answer(&mut self, words: &str, part: &MessagePart) {
+        let answer = self.folded(&format!("-> {words}"));
+        self.line(&format!("  {answer}"), DIM, &cut_off(part));
     }
 
     /// A line among others that stand close together.
@@ -210,7 +238,12 @@ impl Renderer {
     }
 
     fn folded(&self, text: &str) -> String {
-        cut(&one_line(text), FOLDED_COLUMNS, self.look)
+        // With room for an indent.
+        let room = self
+            .look
+            .columns
+            .map_or(FOLDED_COLUMNS, |columns| columns.saturating_sub(2));
+        cut(&one_line(text), FOLDED_COLUMNS.min(room), self.look)
     }
 }
 
@@ -227,32 +260,6 @@ fn quoted(prompt: &str) -> String {
         .map(|line| line.trim_end().to_owned())
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// The file of a text that agents make of an attached one: `<context ref="file:///PATH">`, its content, and the end.
-pub(super) fn attached(text: &str) -> Option<String> {
-    let (uri, _) = text
-        .trim_start()
-        .strip_prefix("<context ref=\"")?
-        .split_once("\">\n")?;
-    let path = uri.strip_prefix("file://").filter(|path| !path.contains('"'))?;
-    let mut parts = path.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
-        let plain = match code {
-            Some(byte) => {
-                bytes.push(byte);
-                &part[2..]
-            }
-            None => {
-                bytes.push(b'%');
-                part
-            }
-        };
-        bytes.extend(plain.as_bytes());
-    }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn id_of(part: &MessagePart) -> &str {

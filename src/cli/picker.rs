@@ -25,7 +25,9 @@ use super::keyboard;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut};
 use super::past::Renderer;
 use super::problem::{Outcome, Problem};
+use super::select;
 use super::signals::{self, IS_FULL_SCREEN};
+use super::spoken::spoken;
 use super::words;
 
 /// How many conversations are listed. The daemon searches the titles, folders and agents of the others.
@@ -47,7 +49,8 @@ pub(super) fn is_possible(output: &Output) -> bool {
 /// Lets the user pick a conversation, or start one if `may_create`.
 ///
 /// # Errors
-/// The user leaves without one, which is no failure and prints nothing; a signal ends the picker; or the daemon is lost.
+/// The user leaves without one, which is no failure and prints nothing; a signal ends the picker; the daemon is lost; or there is none
+/// yet, and no agent to begin one with in this folder.
 pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -55,6 +58,7 @@ pub(super) async fn pick(
 ) -> Outcome<Conversation> {
     let (all, has_more) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
     if all.is_empty() && may_create {
+        select::can_continue(daemon).await?;
         return new_here(daemon, None).await;
     }
     let mut picker = Picker {
@@ -460,11 +464,13 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
         ..method::History::of(id)
     };
     let text = match daemon.call(history).await {
-        Ok(page) => Renderer::new(Look {
-            coloured: false,
-            ..look
-        })
-        .page(&page.messages),
+        Ok(page) => {
+            let mut renderer = Renderer::new(Look {
+                coloured: false,
+                ..look
+            });
+            renderer.page(page.messages) + &renderer.rest()
+        }
         Err(problem) => problem.words(),
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
@@ -472,7 +478,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
     let last = turns(daemon, &id.into(), 1).await.unwrap_or_default();
     let prompt = last.into_iter().next().map(|last| last.prompt);
     LastTurns {
-        prompt: prompt.unwrap_or_default(),
+        prompt: spoken(&prompt.unwrap_or_default()),
         lines,
     }
 }

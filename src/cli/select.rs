@@ -194,19 +194,15 @@ pub(super) fn is_id(word: &str) -> bool {
 }
 
 /// `sessionctl` without a command: the user picks or starts a conversation and talks in it.
-///
-/// # Errors
-/// The folder has transcripts of an agent, and no agent is installed that could continue them.
 pub(super) async fn start(context: &mut Context<'_>) -> Outcome {
     let daemon = context.connect().await?;
-    can_continue(&daemon).await?;
     let conversation = picker::pick(context, &daemon, true).await?;
     use_here(&daemon, conversation.id).await;
     chat::chat_in(context, daemon, conversation).await
 }
 
 /// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
-async fn can_continue(daemon: &Daemon) -> Outcome {
+pub(super) async fn can_continue(daemon: &Daemon) -> Outcome {
     let known = daemon.call(method::ListAgents::default()).await?;
     if has_real_agent(&known.agents) {
         return Ok(());

@@ -13,6 +13,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use unicode_width::UnicodeWidthStr;
 
 use super::output::{ATTENTION, GOOD, Look, STRONG, cut, cut_middle, one_line};
+use super::spoken::spoken;
 use super::table::{Cell, dim, plain};
 use super::words::{self, About};
 
@@ -237,7 +238,7 @@ impl Picture<'_> {
     }
 
     fn turn(&self, step: &Checkpoint) -> Vec<(Cell, Fit)> {
-        let prompt = match one_line(&step.prompt) {
+        let prompt = match one_line(&spoken(&step.prompt)) {
             // A picture has no text.
             empty if empty.is_empty() => "[no text]".to_owned(),
             prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),

@@ -341,8 +341,9 @@ impl Editor {
     pub(super) fn ended(&mut self) -> (ExitStatus, String) {
         // Its output ends with it.
         let end = loop {
-            if let Err(end) = self.lines.recv_timeout(DEADLINE) {
-                break end;
+            match self.lines.recv_timeout(DEADLINE) {
+                Ok(line) => self.received.push(line),
+                Err(end) => break end,
             }
         };
         assert_eq!(end, RecvTimeoutError::Disconnected, "it does not end");

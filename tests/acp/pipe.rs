@@ -39,9 +39,20 @@ fn a_killed_daemon_loses_no_history_and_no_id() {
     let daemon = home.start();
     let (mut editor, session) = Editor::in_session(&home);
     editor.prompt(&session, "one").result();
-    editor.begin_endless(&session);
+    let prompt = editor.begin_endless(&session);
+    editor.line(r#"{"id":"a list","method":"session/list","jsonrpc":"2.0","params":{}}"#);
+    editor.until(|message| message["id"] == "a list");
+    let cancelled = editor.begin(
+        "session/load",
+        json!({"sessionId": "none", "cwd": "/", "mcpServers": []}),
+    );
+    editor.finish(cancelled);
     daemon.kill();
+    // What it had not answered is answered, and nothing twice.
+    assert_eq!(editor.finish(prompt).code(), -32603);
+    let answered = editor.received.len();
     let (status, said) = editor.ended();
+    assert_eq!(editor.received.len(), answered);
     assert_eq!(status.code(), Some(3));
     assert!(
         said.starts_with("error: the daemon closed the connection\n"),

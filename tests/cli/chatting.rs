@@ -106,6 +106,27 @@ fn an_unknown_command_is_never_sent() {
     terminal.exits(0);
 }
 
+/// The first command that begins so, also one of the agent.
+#[test]
+fn tab_completes_a_command() {
+    let stub = Stub::start();
+    let mut terminal = Terminal::of(80, &sessionctl(&stub.home(), &["chat", ID])).waiting();
+    terminal.type_in("/hel");
+    terminal.until("p");
+    terminal.type_in("\t");
+    terminal.says("", "Show this list");
+    terminal.type_in("/revi");
+    terminal.until("ew");
+    terminal.type_in("\t");
+    terminal.says("", "echo: /review");
+    // Only at the beginning.
+    terminal.type_in("see /revi");
+    terminal.until("/revi");
+    terminal.type_in("\t");
+    terminal.says("", "echo: see /revi");
+    terminal.leave();
+}
+
 /// Commands of other programs are not sent either. The agent's own are.
 #[test]
 fn a_mistyped_command_is_answered_with_the_one_that_was_meant() {

@@ -60,6 +60,19 @@ fn what_makes_no_sense_is_told_with_what_does() {
     ] {
         home.printed(arguments, code);
     }
+    // One command each, which can be pasted.
+    let hinted = |arguments: &[&str], code| {
+        let told = home.printed(arguments, code);
+        let [command] = commands(&told)[..] else {
+            panic!("{told}")
+        };
+        home.said_pasted(command)
+    };
+    hinted(&["send", &id, "[[fail context]]"], 6);
+    assert_eq!(home.shown(&id)["head"], Value::Null);
+    home.said(&["send", &id, "two"]);
+    hinted(&["continue", &id, "--at", "+1h"], 5);
+    assert!(home.shown(&id)["continuation"].is_object());
 }
 
 #[test]

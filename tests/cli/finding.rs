@@ -495,6 +495,11 @@ fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
         "{}",
         text(&refused.stderr)
     );
+    // A conversation can be picked and read all the same.
+    let mut terminal = Terminal::run_plain(&home, 80, &[]);
+    until(&mut terminal, "1 of 1");
+    terminal.type_in(ESCAPE);
+    terminal.exits(0);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! `history` and `checkpoints` with a real daemon and the built-in agent.
 
+use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::home::Home;
 use super::printed::check_printed;
@@ -97,6 +98,93 @@ fn a_terminal_shows_the_numbers_of_the_turns() {
     assert_eq!(numbers(&shown(&["history", &id, "-n", "2"])), ["2"]);
     // A pipe gets what was said.
     assert_eq!(numbers(&home.shows(&["history", &id])), [""; 0]);
+    let long = format!("[[tool read {{\"path\":\"{}\"}}]]", "x".repeat(90));
+    home.said(&["send", &id, &long]);
+    let all = shown(&["history", &id]);
+    let call = all.lines().find(|line| line.starts_with("[read")).unwrap();
+    assert!(call.ends_with('…') && call.chars().count() <= 80, "{call}");
+}
+
+/// Writes a transcript of Claude Code into this home and adopts it; returns the conversation's id.
+fn adopted(home: &Home, messages: &[Value]) -> String {
+    const ID: &str = "41111111-2222-4333-8444-555555555555";
+    let folder = home.path().join("user/.claude/projects/-x");
+    fs::create_dir_all(&folder).unwrap();
+    let uuid = |at: usize| format!("00000000-0000-4000-9000-{at:012}");
+    let lines = messages.iter().enumerate().map(|(at, message)| {
+        let parent = at.checked_sub(1).map(uuid);
+        let line = json!({"type": message["role"], "uuid": uuid(at), "parentUuid": parent, "sessionId": ID,
+            "cwd": home.path(), "isSidechain": false, "timestamp": "2026-11-20T22:05:50.054Z", "message": message});
+        format!("{line}\n")
+    });
+    fs::write(folder.join(format!("{ID}.jsonl")), lines.collect::<String>()).unwrap();
+    home.said(&["adopt", ID, "--agent", "claude"])
+}
+
+fn user(content: impl Into<Value>) -> Value {
+    json!({"role": "user", "content": content.into()})
+}
+
+fn assistant(block: &Value) -> Value {
+    json!({"role": "assistant", "content": [block], "stop_reason": "end_turn"})
+}
+
+/// Claude Code writes commands, their output and shell lines in tags.
+#[test]
+fn a_command_of_claude_is_shown_as_it_was_typed() {
+    let home = Home::new();
+    let local = "<command-name>/cost</command-name>\n  <command-message>cost</command-message>\n  <command-args></command-args>";
+    let custom = "<command-message>deploy</command-message>\n<command-name>/deploy</command-name>\n\
+                  <command-args>staging now</command-args>";
+    let messages = [
+        user(local),
+        user("<local-command-stdout>Total: \u{1b}[1m$1\u{1b}[22m</local-command-stdout>"),
+        user(custom),
+        assistant(&json!({"type": "text", "text": "Deployed."})),
+        user("<bash-input>ls -l</bash-input>"),
+        user("<bash-stdout>a &lt;b&gt;</bash-stdout><bash-stderr></bash-stderr>"),
+        assistant(&json!({"type": "text", "text": "Listed."})),
+    ];
+    let id = adopted(&home, &messages);
+    assert_eq!(
+        home.said(&["history", &id]),
+        "[/cost]\n  -> Total: $1\n\n> /deploy staging now\n\nDeployed.\n\n> ! ls -l\n\n  -> a <b>\n\nListed."
+    );
+    let turns = home.said(&["checkpoints", &id]);
+    let turns: Vec<&str> = turns
+        .lines()
+        .map(|line| line.rsplit('\t').next().unwrap())
+        .collect();
+    assert_eq!(turns, ["! ls -l", "/deploy staging now"]);
+    let tree = home.said(&["tree", &id]);
+    assert!(tree.contains("turn 1 \"/deploy staging now\""), "{tree}");
+    let mut edit = home.command(&["edit", &id, "--at", "1"]);
+    let opened = edit.env("EDITOR", "cat").output().unwrap();
+    assert_eq!(text(&opened.stdout), "/deploy staging now");
+    // A program gets what stands there.
+    let pages = lines(&home.said(&["--json", "history", &id]));
+    let told: Vec<&Value> = pages[0]["messages"].as_array().unwrap().iter().collect();
+    assert_eq!(told[2]["content"][0]["text"], custom);
+}
+
+/// A result at the beginning of a page has its call at the end of the one before.
+#[test]
+fn a_call_is_shown_once() {
+    let home = Home::new();
+    let call = json!({"type": "tool_use", "id": "call-1", "name": "Bash", "input": {"command": "ls"}});
+    let result = json!({"type": "tool_result", "tool_use_id": "call-1", "content": "listed"});
+    let mut messages = vec![user("begin")];
+    messages.extend((2..500).map(|at| assistant(&json!({"type": "text", "text": format!("word {at}")}))));
+    messages.extend([assistant(&call), user(json!([result]))]);
+    messages.push(assistant(&json!({"type": "text", "text": "done"})));
+    let id = adopted(&home, &messages);
+    assert_eq!(lines(&home.said(&["--json", "history", &id])).len(), 2);
+    let told = home.said(&["history", &id]);
+    assert_eq!(told.matches("[Bash").count(), 1, "{told}");
+    assert!(
+        told.ends_with("[Bash {\"command\":\"ls\"}]\n  -> listed\n\ndone"),
+        "{told}"
+    );
 }
 
 /// A page ends at so many bytes, and a count means messages all the same.

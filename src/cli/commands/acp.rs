@@ -1,6 +1,7 @@
 //! `sessionctl acp`: an agent for an editor, on standard input and output.
 //!
-//! It owns the copying of bytes between the editor and the daemon's socket for editors, and nothing of what they mean.
+//! It owns the copying of bytes between the editor and the daemon's socket for editors. Of what they mean it knows only which requests
+//! of the editor have no answer, because a daemon that was killed answers none.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,15 +11,17 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bridge_protocol::AgentName;
 use bridge_protocol::editor::{AGENT, AgentCommand, COMMAND, Chosen, SIGN_IN};
+use bridge_protocol::{AgentName, ErrorKind};
 use clap::Args;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::Context;
@@ -31,6 +34,9 @@ const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
 
 /// Bytes that are copied at once: as many as a pipe holds.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The longest line of which is noted whether it is a request or an answer: what the daemon takes by default.
+const LINE_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Act as an agent for an editor, on standard input and output
 ///
@@ -87,16 +93,17 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
     // Threads, because a byte that goes through the runtime's own thread for standard input takes several times as long.
     let has_left = Arc::new(AtomicBool::new(false));
     let leaves = Arc::clone(&has_left);
+    let open = Arc::<OpenRequests>::default();
+    let (asking, answering) = (Arc::clone(&open), Arc::clone(&open));
     let input_ended = in_thread(move || {
+        let ended = copy(&mut input, &mut to_daemon, |line| asking.asked(line));
         // Noted before the daemon can see it and close its side too.
-        leaves.store(
-            copy(&mut input, &mut to_daemon) == Ended::Source,
-            Ordering::SeqCst,
-        );
+        leaves.store(ended != Ended::Target, Ordering::SeqCst);
         // It is closed already if the daemon is gone.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
-    let output_ended = in_thread(move || copy(&mut from_daemon, &mut output));
+    let output_ended =
+        in_thread(move || copy(&mut from_daemon, &mut output, |line| answering.answered(line)));
     tokio::pin!(output_ended);
     let ended = tokio::select! {
         biased;
@@ -107,7 +114,14 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
         }
     };
     match ended {
-        Some(Ended::Source) if !has_left.load(Ordering::SeqCst) => {
+        Some(Ended::Source { is_cut }) if !has_left.load(Ordering::SeqCst) => {
+            let mut answers = open.failed();
+            if is_cut {
+                answers.insert(0, '\n');
+            }
+            // An editor that has left needs none.
+            let _answered =
+                owned(io::stdout().as_fd()).and_then(|mut output| output.write_all(answers.as_bytes()));
             Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
                 .hint("restart the agent in the editor, and open the session again"))
         }
@@ -168,23 +182,89 @@ fn owned(stream: BorrowedFd<'_>) -> io::Result<File> {
     stream.try_clone_to_owned().map(File::from)
 }
 
+/// The ids of the editor's requests that have no answer yet.
+#[derive(Default)]
+struct OpenRequests(Mutex<Vec<Box<RawValue>>>);
+
+/// What tells a request, an answer and a notification apart.
+#[derive(Deserialize)]
+struct Message {
+    id: Option<Box<RawValue>>,
+    method: Option<IgnoredAny>,
+}
+
+impl OpenRequests {
+    /// Takes note of a line of the editor.
+    fn asked(&self, line: &[u8]) {
+        if let Ok(Message {
+            id: Some(id),
+            method: Some(_),
+        }) = serde_json::from_slice(line)
+        {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        }
+    }
+
+    /// Takes note of a line of the daemon. Most are notifications, which it begins with the method.
+    fn answered(&self, line: &[u8]) {
+        if !line.starts_with(br#"{"jsonrpc":"2.0","method":"#)
+            && let Ok(Message {
+                id: Some(id),
+                method: None,
+            }) = serde_json::from_slice(line)
+        {
+            let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            open.retain(|asked| asked.get() != id.get());
+        }
+    }
+
+    /// The answers of a daemon that has ended.
+    fn failed(&self) -> String {
+        let error = json!({
+            "code": ErrorKind::InternalError.code(),
+            "message": "the daemon ended before it answered; restart the agent in the editor, and load the session again",
+        });
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = open
+            .iter()
+            .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"));
+        answers.collect()
+    }
+}
+
 /// Which side of a copy ended it.
 #[derive(PartialEq)]
 enum Ended {
-    Source,
+    Source {
+        /// Whether its last line has no end.
+        is_cut: bool,
+    },
     Target,
 }
 
-/// Copies what comes at once, until either side is gone. (`io::copy` would have the kernel copy, which waits for more.)
-fn copy(from: &mut impl Read, to: &mut impl Write) -> Ended {
+/// Copies what comes at once, until either side is gone; notes each line before its end is written. (`io::copy` would have the kernel
+/// copy, which waits for more.)
+fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Ended {
     let mut buffer = vec![0; BUFFER_BYTES];
+    let mut line = Vec::new();
     loop {
         let read = match from.read(&mut buffer) {
-            Ok(0) => return Ended::Source,
-            Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return Ended::Source,
+            Ok(0) | Err(_) => {
+                return Ended::Source {
+                    is_cut: !line.is_empty(),
+                };
+            }
+            Ok(read) => read,
         };
+        for part in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_LIMIT_BYTES.saturating_sub(line.len());
+            line.extend_from_slice(&part[..part.len().min(room)]);
+            if part.ends_with(b"\n") {
+                note(&line);
+                line.clear();
+            }
+        }
         if to.write_all(&buffer[..read]).is_err() {
             return Ended::Target;
         }

@@ -19,6 +19,7 @@ use crate::cli::problem::Outcome;
 use crate::cli::progress::watched;
 use crate::cli::select::Target;
 use crate::cli::signals::Lent;
+use crate::cli::spoken::spoken;
 use crate::cli::table::{Table, dim, left, plain, right};
 use crate::cli::words::{self, Clock};
 
@@ -62,7 +63,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: Past) -
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.when(at, context.output.look));
         // A picture has no text.
-        let prompt = match one_line(&checkpoint.prompt) {
+        let prompt = match one_line(&spoken(&checkpoint.prompt)) {
             empty if empty.is_empty() => dim("[no text]"),
             prompt => plain(prompt),
         };
@@ -121,19 +122,26 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: Past) -> Ou
             renderer.show_turns(Turns { steps, clock });
         }
         seen.add(page.kept, page.gaps);
-        let text = renderer.page(&page.messages);
         let wants_more = match &mut pager {
             _ if context.output.json => context.output.raw(&raw).map(|()| true)?,
-            Some(pager) => pager.take(&text),
-            None => context.output.text(&text).map(|()| true)?,
+            Some(pager) => pager.take(&renderer.page(page.messages)),
+            None => context
+                .output
+                .text(&renderer.page(page.messages))
+                .map(|()| true)?,
         };
         // They were shown; only their number is needed.
         Ok((vec![(); counted], page.next_cursor.filter(|_| wants_more)))
     })
     .await;
     // Also if the daemon was lost meanwhile: the user still reads what came.
-    if let Some(pager) = pager {
-        pager.end();
+    let rest = renderer.rest();
+    match pager {
+        Some(mut pager) => {
+            pager.take(&rest);
+            pager.end();
+        }
+        None => context.output.text(&rest)?,
     }
     let advice = context.output.advice(id);
     if shown?.0.is_empty() {

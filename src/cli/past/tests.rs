@@ -32,7 +32,8 @@ fn answer(id: &str, text: &str) -> Value {
 #[track_caller]
 fn check(pages: &[Vec<Message>], expected: &str) {
     let mut renderer = Renderer::new(Look::default());
-    let text: String = pages.iter().map(|page| renderer.page(page)).collect();
+    let text: String = pages.iter().map(|page| renderer.page(page.clone())).collect();
+    let text = text + &renderer.rest();
     assert_eq!(text, expected.trim_start_matches('\n'), "\n{text}");
 }
 
@@ -87,33 +88,45 @@ calling
 }
 
 #[test]
-fn an_answer_on_a_later_page_says_to_which_call() {
-    let calls = vec![message("assistant", &json!([call("1", "one"), call("2", "two")]))];
-    check(
-        &[
-            calls.clone(),
-            vec![message("user", &json!([answer("1", "1")]))],
-            vec![message("user", &json!([answer("2", "2")]))],
-        ],
-        r#"
-[Bash {"command":"one"}]
-[Bash {"command":"two"}]
+fn a_call_waits_for_its_answer_on_a_later_page() {
+    let calls = vec![
+        message("assistant", &json!([text("calling")])),
+        message("assistant", &json!([call("1", "one"), call("2", "two")])),
+        message("assistant", &json!([text("meanwhile")])),
+    ];
+    let answers = |ids: &[&str]| {
+        let answers: Vec<Value> = ids.iter().map(|id| answer(id, id)).collect();
+        vec![message("user", &json!(answers))]
+    };
+    let expected = r#"
+calling
+
 [Bash {"command":"one"}]
   -> 1
 [Bash {"command":"two"}]
   -> 2
-"#,
-    );
+
+meanwhile
+
+"#;
+    check(&[calls.clone(), answers(&["2", "1"])], expected);
+    check(&[calls.clone(), answers(&["2"]), answers(&["1"])], expected);
+    // No answer comes: the next prompt, or the end, shows what there is.
+    let mut renderer = Renderer::new(Look::default());
+    assert_eq!(renderer.page(calls.clone()), "calling\n\n");
+    let next = vec![message("user", &json!([text("next")]))];
+    let shown = renderer.page(next);
+    assert!(shown.ends_with("meanwhile\n\n> next\n\n"), "{shown}");
     check(
-        &[
-            calls,
-            vec![message("user", &json!([answer("2", "2"), answer("9", "9")]))],
-        ],
+        &[calls, answers(&["9"])],
         r#"
+calling
+
 [Bash {"command":"one"}]
 [Bash {"command":"two"}]
-[Bash {"command":"two"}]
-  -> 2
+
+meanwhile
+
   -> 9
 "#,
     );
@@ -149,6 +162,9 @@ fn what_else_stands_there_is_a_note() {
             message("user", &json!([text("go")])),
             aside("[Request interrupted by user]"),
             aside("<command-name>/clear</command-name>\nmore"),
+            aside("<command-name>/model</command-name>\n<command-args>opus</command-args>"),
+            aside("<local-command-stdout>Set model to \u{1b}[1mopus\u{1b}[22m</local-command-stdout>"),
+            aside("<local-command-caveat>Do not answer.</local-command-caveat>"),
             aside(""),
             message("user", &json!([text("next")])),
         ]],
@@ -157,6 +173,8 @@ fn what_else_stands_there_is_a_note() {
 
 [Request interrupted by user]
 [note] <command-name>/clear</command-name> more
+[/model opus]
+  -> Set model to opus
 
 > next
 

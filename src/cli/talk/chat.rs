@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
@@ -21,7 +22,7 @@ use super::continuing::refused;
 use super::edit::{opened, place, replaced};
 use super::editor::Written;
 use super::files;
-use super::lines::{Lines, Typed};
+use super::lines::{Commands, Lines, Typed};
 use super::markdown::Markdown;
 use super::send::{finish, meant_as_text, prompt_word};
 use super::turn::{Start, Talk, change_elsewhere, continue_now, is_running, request_id};
@@ -33,10 +34,10 @@ use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Follower, snapshot};
 use crate::cli::output::{Look, Output, STRONG, cut, one_line};
-use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{self, Target};
 use crate::cli::signals::{self, Interrupts};
+use crate::cli::spoken::{attached, spoken};
 use crate::cli::{args, words};
 
 /// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
@@ -52,11 +53,12 @@ const HELP: &str = "  /help                  Show this list
   /rewind [TURN]         Drop later turns (without TURN: list the turns)
   /undo                  Undo the last edit, rewind, move or reset
   /fork [TURN]           Continue on a branch; this conversation is unchanged
-  /continue [OPTIONS]    Continue the interrupted turn (later: --at-reset, --at TIME)
+  /continue [OPTIONS]    Continue the interrupted turn (--at-reset, --at TIME)
   /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
   /mode [NAME]           Change the mode (without NAME: list the modes)
   /exit                  Leave; so do /quit and Ctrl-D
+  Tab                    Complete a command
   @PATH                  Attach a file
   Alt-Enter              Begin a new line";
 
@@ -86,6 +88,8 @@ struct Room {
     conversation: Conversation,
     /// What was written in the editor for an edit that is not accepted yet.
     written: Option<Written>,
+    /// The commands that a line may begin with.
+    commands: Commands,
     /// The last event that was shown; nothing if what happened since is of no interest.
     after: Option<Cursor>,
 }
@@ -145,6 +149,7 @@ pub(in crate::cli) async fn chat_in(
         daemon: Rc::new(daemon),
         conversation,
         written: None,
+        commands: Commands::default(),
         after: None,
     };
     signals::watch();
@@ -157,7 +162,7 @@ pub(in crate::cli) async fn chat_in(
 impl Room {
     /// Carries out line after line.
     async fn talk(&mut self, context: &mut Context<'_>) -> Done {
-        let mut lines = Lines::new(context)?;
+        let mut lines = Lines::new(context, Arc::clone(&self.commands))?;
         context.warn_of_echo(&self.daemon, &self.conversation).await?;
         self.enter(context).await?;
         context
@@ -223,6 +228,7 @@ impl Room {
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
         context.output.in_chat = true;
+        until_ctrl_c(self.learn_commands()).await?;
         let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
@@ -238,7 +244,7 @@ impl Room {
         };
         if let Some(last) = last.first() {
             let mark = look.sign("›", ">");
-            let prompt = one_line(&files::spoken(&last.prompt));
+            let prompt = one_line(&spoken(&last.prompt));
             let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
             context.output.aside(&cut(&prompt, columns, look))?;
             let plain = Look {
@@ -265,6 +271,17 @@ impl Room {
         }
     }
 
+    /// Has lines complete the commands, also those that the agent has reported by now.
+    async fn learn_commands(&self) -> Outcome {
+        let reported = snapshot(&self.daemon, self.conversation.id).await.ok();
+        let reported = reported.and_then(|(session, _)| session.commands?.read().ok());
+        let reported: Value = reported.unwrap_or_default();
+        let known = own_commands().chain(names_of(&reported));
+        let known = known.map(|name| format!("/{}", one_line(name))).collect();
+        *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
+    }
+
     /// Follows a turn.
     async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Done {
         let continues = matches!(start, Start::Continue(_));
@@ -280,13 +297,15 @@ impl Room {
             return Err(Stop::Leaving);
         }
         let ended = ended.map_err(|problem| match continues {
-            true => refused(talk.screen.output, problem, &self.conversation),
+            true => refused(talk.screen.output, problem, &self.conversation, None),
             false => problem,
         })?;
         if replaced(&mut talk)? {
             self.written = None;
         }
-        Ok(finish(&mut talk, ended.as_ref())?)
+        finish(&mut talk, ended.as_ref())?;
+        // A Ctrl-C that comes now was meant for the turn.
+        until_ctrl_c(self.learn_commands()).await.or(Ok(()))
     }
 
     /// Sends a prompt with the files that it names.
@@ -385,9 +404,7 @@ impl Room {
     /// is known.
     async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Done {
         let reported = until_ctrl_c(self.agent_commands()).await?;
-        let of_agent = reported.as_array().map(Vec::as_slice).unwrap_or_default();
-        let of_agent = of_agent.iter().filter_map(|command| command["name"].as_str());
-        let of_agent: Vec<&str> = of_agent.collect();
+        let of_agent: Vec<&str> = names_of(&reported).collect();
         let hint = match new_chat(name, self.conversation.id).or_else(|| alike(name, &of_agent)) {
             _ if of_agent.contains(&name) => return self.prompt(context, line).await,
             None if !reported.is_array() => return self.prompt(context, line).await,
@@ -519,7 +536,7 @@ impl Room {
         let columns = look.columns.unwrap_or(80);
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
-            let line = format!("{:>4}  {}", turn.step, one_line(&files::spoken(&turn.prompt)));
+            let line = format!("{:>4}  {}", turn.step, one_line(&spoken(&turn.prompt)));
             context.output.note(&cut(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
@@ -629,21 +646,32 @@ fn command_in(text: &str) -> Option<(&str, &str)> {
 /// How to start over, if that is what a command does in other programs.
 fn new_chat(name: &str, id: ConversationId) -> Option<String> {
     let id = words::short_id(id);
-    ["clear", "reset", "new"].contains(&name).then(|| {
-        format!(
-            "start over in this conversation: sessionctl reset {id}; start another one: sessionctl chat --new"
-        )
-    })
+    match name {
+        "clear" | "reset" => Some(format!("start over in this conversation: sessionctl reset {id}")),
+        "new" => Some("start a new conversation: sessionctl chat --new".to_owned()),
+        _ => None,
+    }
+}
+
+/// The names of the chat's own commands.
+fn own_commands<'a>() -> impl Iterator<Item = &'a str> {
+    let lines = HELP
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix('/'));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    names.chain(["quit"])
+}
+
+/// The names of the commands that an agent reports.
+fn names_of(reported: &Value) -> impl Iterator<Item = &str> {
+    let reported = reported.as_array().into_iter().flatten();
+    reported.filter_map(|command| command["name"].as_str())
 }
 
 /// The commands, also the agent's, from which a mistyped one differs in one letter.
 fn alike(name: &str, of_agent: &[&str]) -> Option<String> {
-    let own = HELP
-        .lines()
-        .filter_map(|line| line.trim_start().strip_prefix('/'));
-    let own = own.filter_map(|line| line.split_whitespace().next());
     let name = name.to_ascii_lowercase();
-    let known = own.chain(["quit"]).chain(of_agent.iter().copied());
+    let known = own_commands().chain(of_agent.iter().copied());
     let alike = known.filter(|known| strsim::osa_distance(known, &name) <= 1);
     let alike: Vec<String> = alike.map(|known| format!("/{}", one_line(known))).collect();
     let is_any = !alike.is_empty();

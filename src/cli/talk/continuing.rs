@@ -99,14 +99,18 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
         let ended = talk.follow(Start::Continue(call)).await;
-        let ended = ended.map_err(|problem| refused(talk.screen.output, problem, &conversation))?;
+        let ended = ended.map_err(|problem| refused(talk.screen.output, problem, &conversation, None))?;
         return finish(&mut talk, ended.as_ref());
     }
     // The answer to a cancellation does not say whether there was anything to cancel.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
     let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| refused(context.output, problem, &conversation))?;
+    let answer = answer.map_err(|problem| {
+        let at = options.at.as_deref().map(shell_word);
+        let at = at.or(options.at_reset.then(|| "+1h".to_owned()));
+        refused(context.output, problem, &conversation, at.as_deref())
+    })?;
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = clock.moment(continuation.at);
@@ -123,8 +127,13 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     context.output.line(&line)
 }
 
-/// The same refusal, naming the commands that help.
-pub(super) fn refused(output: &Output, problem: Problem, conversation: &Conversation) -> Problem {
+/// The same refusal, with the command that helps. `at` is the time that was asked for.
+pub(super) fn refused(
+    output: &Output,
+    problem: Problem,
+    conversation: &Conversation,
+    at: Option<&str>,
+) -> Problem {
     let advice = output.advice(conversation.id);
     let question = conversation.interrupts.first();
     match (problem.kind(), question) {
@@ -134,11 +143,13 @@ pub(super) fn refused(output: &Output, problem: Problem, conversation: &Conversa
         (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => {
             problem.for_lack_of_turns(&advice)
         }
-        (Some(ErrorKind::Conflict), None) => problem.hint(format!(
-            "send a prompt: {}; or schedule one: {}",
-            advice.command(Call::Send("Continue")),
-            advice.command(Call::Continue("--at 18:30 --text 'Continue'"))
-        )),
+        (Some(ErrorKind::Conflict), None) => problem.hint(match at {
+            Some(at) => {
+                let options = format!("--at {at} --text 'Continue'");
+                format!("schedule a prompt: {}", advice.command(Call::Continue(&options)))
+            }
+            None => format!("send a prompt: {}", advice.command(Call::Send("Continue"))),
+        }),
         (Some(ErrorKind::Busy), None) => problem.hint(format!(
             "follow the running turn with: sessionctl attach {}",
             advice.conversation

@@ -24,9 +24,9 @@ use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
-use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::select::{HERE, Target};
+use crate::cli::spoken::{Untagged, attached, untagged};
 use crate::cli::words;
 use crate::paths::shell_word;
 
@@ -367,7 +367,7 @@ fn as_text(parts: Vec<MessagePart>) -> (String, Option<String>) {
     let (mut texts, mut pictures, mut others) = (Vec::new(), 0, 0);
     for part in parts {
         match (part.kind.as_str(), part.text) {
-            ("text", Some(text)) => texts.push(text),
+            ("text", Some(text)) => texts.push(untagged(&text).map_or(text, Untagged::words)),
             ("text", None) => {}
             ("image", _) => pictures += 1,
             _ => others += 1,

@@ -18,17 +18,12 @@ use crate::cli::commands::some_of;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
-use crate::cli::past::attached;
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::words;
 use crate::paths::shell_word;
 
 /// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
-
-/// How the text begins and ends that agents make of an attached file.
-const ATTACHED: &str = "<context ref=\"";
-const ATTACHED_END: &str = "</context>";
 
 /// The text that words on a command line are; `-` is standard input.
 pub(super) fn text_of(words: &[String]) -> Outcome<String> {
@@ -176,29 +171,6 @@ pub(super) fn again(files: Vec<String>) -> PromptContent {
     PromptContent::blocks(blocks.collect())
 }
 
-/// The words of a prompt, with the name of each attached file in place of the text that the agent was given of it. The end of a long
-/// prompt may be missing.
-pub(super) fn spoken(prompt: &str) -> String {
-    let (mut words, mut rest) = (String::new(), prompt);
-    while let Some(at) = rest.find(ATTACHED) {
-        let (before, file) = rest.split_at(at);
-        words.push_str(before);
-        let tag = &file[ATTACHED.len()..];
-        let is_cut = tag.starts_with("file://") && !tag.contains('"');
-        rest = match attached(file) {
-            None if !is_cut => {
-                words.push_str(ATTACHED);
-                tag
-            }
-            path => {
-                words.extend(path.map(|path| format!("@{path} ")));
-                file.split_once(ATTACHED_END).map_or("", |(_, after)| after)
-            }
-        };
-    }
-    words + rest
-}
-
 /// What a text names as `@PATH`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
@@ -282,22 +254,6 @@ mod tests {
             block(&folder.path().join("none"), true).unwrap_err().exit,
             Exit::Usage
         );
-    }
-
-    #[test]
-    fn an_attached_file_is_shown_by_its_name() {
-        for (prompt, words) in [
-            ("plain <context>", "plain <context>"),
-            ("why <context ref=\"x\"> here?", "why <context ref=\"x\"> here?"),
-            (
-                "see @a.md\n<context ref=\"file:///x/a%20b.md\">\nsecret\n</context>\nand more",
-                "see @a.md\n@/x/a b.md \nand more",
-            ),
-            ("see\n<context ref=\"file:///a\">\nsecret", "see\n@/a "),
-            ("see\n<context ref=\"file:///long/na", "see\n"),
-        ] {
-            assert_eq!(spoken(prompt), words, "{prompt}");
-        }
     }
 
     #[test]

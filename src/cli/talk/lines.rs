@@ -15,9 +15,9 @@ use crossterm::event::{Event, KeyCode, KeyModifiers};
 use crossterm::terminal::{Clear, ClearType};
 use crossterm::{execute, queue};
 use reedline::{
-    EditCommand, EditMode, Emacs, FileBackedHistory, Highlighter, Prompt, PromptEditMode,
-    PromptHistorySearch, Reedline, Signal, SimpleMatchHighlighter, StyledText, ValidationResult, Validator,
-    default_emacs_keybindings,
+    EditCommand, EditMode, Emacs, FileBackedHistory, Highlighter, Hinter, History, Prompt, PromptEditMode,
+    PromptHistorySearch, Reedline, ReedlineEvent, Signal, SimpleMatchHighlighter, StyledText,
+    ValidationResult, Validator, default_emacs_keybindings,
 };
 use tokio::task::spawn_blocking;
 use unicode_width::UnicodeWidthStr as _;
@@ -25,7 +25,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::cli::commands::Context;
 use crate::cli::exit::Exit;
 use crate::cli::keyboard;
-use crate::cli::output::{Look, Output, one_line};
+use crate::cli::output::{DIM, Look, Output, one_line};
 use crate::cli::problem::{Outcome, Problem};
 use crate::cli::signals::{Interrupts, Unseen};
 use crate::paths::ownership::NO_LINK;
@@ -45,6 +45,8 @@ pub(super) struct Lines {
     /// Whether the terminal reports where its cursor is, without which lines cannot be edited.
     reports: bool,
     continued: Continued,
+    /// The commands that a line may begin with. Tab completes them.
+    commands: Commands,
     /// Whether the editor is to stop, for something that has to be shown.
     stops: Arc<AtomicBool>,
     /// What was typed before it stopped.
@@ -59,6 +61,9 @@ pub(super) struct Lines {
 /// The texts so far at which Enter began a new line, because a backslash ends them.
 type Continued = Arc<Mutex<Vec<String>>>;
 
+/// Commands with their slashes.
+pub(super) type Commands = Arc<Mutex<Vec<String>>>;
+
 /// What was typed.
 pub(super) enum Typed {
     /// One or more lines, and Enter.
@@ -72,8 +77,8 @@ pub(super) enum Typed {
 }
 
 impl Lines {
-    /// An editor without text. It has the lines of earlier chats if their file can be used.
-    pub(super) fn new(context: &mut Context<'_>) -> Outcome<Self> {
+    /// An editor without text. It has the lines of earlier chats if their file can be used, and completes these commands.
+    pub(super) fn new(context: &mut Context<'_>, commands: Commands) -> Outcome<Self> {
         let look = context.output.note_look;
         let mut lines = Self {
             editor: None,
@@ -81,6 +86,7 @@ impl Lines {
             look,
             reports: true,
             continued: Continued::default(),
+            commands,
             stops: Arc::default(),
             unfinished: String::new(),
             is_typed: Arc::default(),
@@ -93,14 +99,25 @@ impl Lines {
     }
 
     fn editor(&self, output: &mut Output) -> Outcome<Reedline> {
+        let mut keys = default_emacs_keybindings();
+        keys.add_binding(
+            KeyModifiers::NONE,
+            KeyCode::Tab,
+            ReedlineEvent::HistoryHintComplete,
+        );
+        let hinter = Completion {
+            commands: Arc::clone(&self.commands),
+            rest: String::new(),
+        };
         let editor = Reedline::create()
             .with_ansi_colors(self.look.coloured)
             .with_highlighter(Box::new(Unpainted(Arc::clone(&self.is_typed))))
+            .with_hinter(Box::new(hinter))
             .use_bracketed_paste(true)
             .with_validator(Box::new(Backslash(Arc::clone(&self.continued))))
             .with_break_signal(Arc::clone(&self.stops))
             .with_history_exclusion_prefix(Some(" ".to_owned()))
-            .with_edit_mode(Box::new(Emacs::new(default_emacs_keybindings())) as Box<dyn EditMode>);
+            .with_edit_mode(Box::new(Emacs::new(keys)) as Box<dyn EditMode>);
         Ok(match history(&self.file) {
             Ok(history) => editor.with_history(Box::new(history)),
             Err(error) => {
@@ -197,6 +214,36 @@ impl Highlighter for Unpainted {
     fn highlight(&self, line: &str, cursor: usize) -> StyledText {
         self.0.store(!line.is_empty(), Ordering::Relaxed);
         SimpleMatchHighlighter::default().highlight(line, cursor)
+    }
+}
+
+/// Shows the rest of the command that is being typed, the first of those that begin so.
+struct Completion {
+    commands: Commands,
+    rest: String,
+}
+
+impl Hinter for Completion {
+    fn handle(&mut self, line: &str, at: usize, _: &dyn History, is_coloured: bool, _: &str) -> String {
+        self.rest.clear();
+        if line.starts_with('/') && at == line.len() {
+            let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+            let rest = commands.iter().find_map(|command| command.strip_prefix(line));
+            self.rest.push_str(rest.unwrap_or_default());
+        }
+        // Without colours it would look like what was typed.
+        match is_coloured && !self.rest.is_empty() {
+            true => format!("{DIM}{}{DIM:#}", self.rest),
+            false => String::new(),
+        }
+    }
+
+    fn complete_hint(&self) -> String {
+        self.rest.clone()
+    }
+
+    fn next_hint_token(&self) -> String {
+        self.rest.clone()
     }
 }
 

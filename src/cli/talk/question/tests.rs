@@ -44,7 +44,7 @@ fn an_option_is_one_word_in_the_command_that_answers() {
     let asked = interrupt(None, Some(options), json!({}));
     assert_eq!(
         command(&Advice::new("5d0c2a4e", false), &asked),
-        "answer it: sessionctl answer 5d0c2a4e 'go; rm -r x[2J' --question int-1"
+        "answer it: sessionctl answer 5d0c2a4e 'go; rm -r x' --question int-1"
     );
 }
 

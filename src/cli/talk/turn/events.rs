@@ -21,7 +21,7 @@ use crate::cli::exit::Exit;
 use crate::cli::follow::Followed;
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{Outcome, Problem};
-use crate::cli::talk::files;
+use crate::cli::spoken::spoken;
 use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
@@ -318,7 +318,7 @@ impl Talk<'_> {
     }
 
     fn prompt(&mut self, prompt: &str) -> Outcome {
-        let prompt = one_line(&files::spoken(prompt));
+        let prompt = one_line(&spoken(prompt));
         match words::own_prompt(&prompt) {
             Some(own) => self.screen.styled(DIM, &own),
             None => self.screen.styled(STRONG, &format!("> {prompt}")),

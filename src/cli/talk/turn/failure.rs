@@ -66,8 +66,7 @@ pub(super) fn problem_of(
             )
         }
         FailureKind::ContextOverflow => {
-            let (id, fork) = (&advice.conversation, advice.command(Call::Fork("-2")));
-            format!("start a new chat with: sessionctl reset {id}, or branch earlier with: {fork}")
+            format!("start a new chat with: sessionctl reset {}", advice.conversation)
         }
         _ if failure.retryable => format!("continue in a moment with: {}", continuing("")),
         _ => return Some(problem),
