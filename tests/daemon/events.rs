@@ -176,15 +176,29 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     assert_eq!(gap(&envelope), Some(true));
 
     daemon.kill();
-    let (_daemon, app) = home.opened().await;
-    for id in [Some(id), None] {
-        let mut events = app.events_of(id, Some(envelope.cursor.clone())).await;
-        if id.is_some() {
+    let (daemon, app) = home.opened().await;
+    let mut holder = daemon.raw().await;
+    // All conversations are idle at first, and at last one is busy.
+    for is_busy in [false, true] {
+        let running = match is_busy {
+            true => Some(holder.hang(id).await.0),
+            false => None,
+        };
+        for id in [None, Some(id)] {
+            let first = app
+                .events_of(id, Some(envelope.cursor.clone()))
+                .await
+                .next()
+                .await;
             assert_eq!(
-                gap(&events.next().await),
+                gap(&first),
                 Some(true),
-                "a cursor of an earlier life"
+                "a cursor of an earlier life: {id:?} {is_busy}"
             );
+        }
+        if let Some(running) = running {
+            app.ask("conversation/cancel", id).await;
+            holder.answer(running).await;
         }
     }
 }
