@@ -173,7 +173,7 @@ impl Connection {
     }
 
     /// Opens the session of a conversation in an agent that runs for this editor.
-    async fn open_at_agent(
+    pub(super) async fn open_at_agent(
         &self,
         session: &Session,
         id: ConversationId,
