@@ -603,6 +603,7 @@ impl Session {
             Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Taken::Yes,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
+            Event::Reset {} => self.send_update(state, &self.note(RESET_ELSEWHERE)),
             Event::InterruptRaised { interrupt } => match state.conversation {
                 Some(id) => self.ask(state, id, &interrupt),
                 None => Taken::Yes,
@@ -761,6 +762,7 @@ const EDITED_ELSEWHERE: &str =
     "Another client replaced an earlier prompt of this conversation; reopen the thread to see it so.\n\n";
 const REWOUND_ELSEWHERE: &str =
     "Another client went back to an earlier turn of this conversation; reopen the thread to see it so.\n\n";
+const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see it so.\n\n";
 const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
 
