@@ -317,6 +317,37 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     holder.answer(held).await;
 }
 
+/// The first events wait for a client that reads slowly; what begins meanwhile is not missed.
+#[tokio::test]
+async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {
+    const LIMITED: usize = 100;
+    let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
+    let (daemon, app) = home.opened().await;
+    let begins = app.make(&home.project()).await;
+    for _ in 0..LIMITED {
+        let id = app.make(&home.project()).await;
+        // Together more than waits for a client.
+        let title = json!({"conversationId": id, "title": "long ".repeat(800)});
+        app.call("conversation/update", title).await.unwrap();
+        app.send(id, "[[limit 3600]]").await;
+    }
+    let mut slow = daemon.raw().await;
+    slow.ask("conversation/subscribe", json!({})).await;
+    slow.event("snapshot").await;
+    let mut holder = daemon.raw().await;
+    let (held, turn_id) = holder.hang(begins).await;
+    loop {
+        let line = slow.next().await["params"]["result"].clone();
+        let event = &line["event"];
+        if event["turnId"] == turn_id.as_str() || event["running"]["turnId"] == turn_id.as_str() {
+            break;
+        }
+        assert_ne!(event["type"], "lagged");
+    }
+    app.ask("conversation/cancel", begins).await;
+    holder.answer(held).await;
+}
+
 #[tokio::test]
 async fn nothing_comes_after_unsubscribing() {
     let home = Home::new();

@@ -71,7 +71,9 @@ impl Registry {
             if seen.contains(&id) {
                 continue;
             }
-            if let Some(snapshot) = self.recorded_snapshot(id, gap) {
+            // It may have begun a turn meanwhile, which its record does not show.
+            let live = self.live_snapshot(id, gap).await;
+            if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
                 shown.push((id, snapshot.sequence));
                 subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
