@@ -629,7 +629,7 @@ impl Session {
             _ => {
                 let mode = message::text_of(asked.request.get(), "mode").unwrap_or_else(|| "form".to_owned());
                 if !self.peer.client().asks(&mode) {
-                    let question = message::text_of(asked.request.get(), "message").unwrap_or_default();
+                    let question = message::question_of(asked.request.get());
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
