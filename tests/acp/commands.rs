@@ -83,6 +83,8 @@ fn an_earlier_prompt_is_replaced() {
     assert_eq!(said(&edited), "echo: another");
     assert_eq!(edited.texts("user_message_chunk"), [] as [&str; 0]);
     assert_eq!(editor.recalled(&session), ["one", "another"]);
+    let edited = editor.prompt(&session, "/edit\t1\tfirst");
+    assert_eq!(said(&edited), "echo: first");
 }
 
 /// Its place is looked up first, on another thread; a cancellation and a prompt that come meanwhile do not pass it.
@@ -186,6 +188,11 @@ fn a_command_is_refused_in_words_while_a_turn_runs() {
     let words = said(&editor.prompt(&session, "/rewind 1"));
     assert!(
         words.contains("turn is running") && !words.contains("fork"),
+        "{words}"
+    );
+    let words = said(&editor.prompt(&session, "/continue"));
+    assert!(
+        words.contains("turn is running") && !words.contains("onLimit"),
         "{words}"
     );
     editor.cancel(&session);
