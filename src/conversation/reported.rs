@@ -111,6 +111,11 @@ pub fn merge(settings: &mut Settings, given: Settings, options: Option<&RawJson>
     if let Some(config) = config {
         settings.config.get_or_insert_default().extend(config);
     }
+    // As for an option that the agent does not know any more, which would fail every resume.
+    settings.config = settings.config.take().and_then(|mut config| {
+        config.retain(|_, value| value.get() != "null");
+        (!config.is_empty()).then_some(config)
+    });
     settings.system_prompt = system_prompt.or_else(|| settings.system_prompt.take());
     settings.mcp_servers = mcp_servers.or_else(|| settings.mcp_servers.take());
     settings.additional_directories =

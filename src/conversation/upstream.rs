@@ -349,7 +349,8 @@ pub async fn configure(
         .unwrap_or_default();
     let mut settings = settings.clone();
     agree(&mut settings, known.config_options.as_ref());
-    for (id, value) in settings.config.iter().flatten() {
+    let is_set = |(_, value): &(&String, &RawJson)| value.get() != "null";
+    for (id, value) in settings.config.iter().flatten().filter(is_set) {
         let params = params(&|asked| {
             asked
                 .config

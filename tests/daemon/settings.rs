@@ -1,10 +1,11 @@
 //! Settings: what was asked for, and what the agent reports.
 
+use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::scripted;
-use crate::support::App;
+use crate::support::{App, refused};
 
 /// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of
 /// agent and daemon. It is no wish of anybody's: nothing of it is applied again.
@@ -116,4 +117,30 @@ async fn f36_of_two_ways_to_choose_a_model_the_newest_counts() {
             }
         }
     }
+}
+
+/// An agent drops an option in a new version.
+#[tokio::test]
+async fn an_option_that_the_agent_does_not_know_is_removed() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    app.close(id).await;
+    let set = async |settings: Value| {
+        let params = json!({"conversationId": id, "settings": settings});
+        app.call("conversation/update", params).await.unwrap();
+    };
+    set(json!({"config": {"dropped": "x", "model": "loop-2"}})).await;
+    let prompt = json!({"conversationId": id, "prompt": "two"});
+    let error = refused(
+        app.call("conversation/prompt", prompt).await,
+        ErrorKind::AgentError,
+    );
+    assert_eq!(error.detail("setting"), "dropped");
+    set(json!({"config": {"dropped": null}})).await;
+    assert_eq!(app.say(id, "two").await.words, "echo: two");
+    let settings = serde_json::to_value(app.get(id).await.settings).unwrap();
+    assert_eq!(settings["config"], json!({"model": "loop-2"}));
+    set(json!({"config": {"model": null}})).await;
+    assert_eq!(app.get(id).await.settings.config, None);
 }
