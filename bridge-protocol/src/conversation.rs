@@ -45,7 +45,7 @@ objects! {
         model: Option<String> = default,
         /// The session mode, by the agent's id for it.
         mode: Option<String> = default,
-        /// Configuration options: id to value.
+        /// Configuration options: id to value. An update with `null` removes an option, so that it is not applied again.
         config: Option<BTreeMap<String, RawJson>> = default,
         /// Text to add to the agent's own system prompt.
         system_prompt: Option<String> = default,

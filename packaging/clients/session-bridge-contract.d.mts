@@ -1152,7 +1152,7 @@ export interface SessionInfo {
 export interface Settings {
   /** More folders that the agent may use, as absolute paths. */
   additionalDirectories?: string[];
-  /** Configuration options: id to value. */
+  /** Configuration options: id to value. An update with `null` removes an option, so that it is not applied again. */
   config?: Record<string, any>;
   /** MCP servers, in ACP's shape. */
   mcpServers?: any[];

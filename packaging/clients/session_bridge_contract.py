@@ -1470,7 +1470,7 @@ class Settings(TypedDict, total=False):
     # More folders that the agent may use, as absolute paths.
     additionalDirectories: List[str]
 
-    # Configuration options: id to value.
+    # Configuration options: id to value. An update with `null` removes an option, so that it is not applied again.
     config: Dict[str, Any]
 
     # MCP servers, in ACP's shape.

@@ -244,7 +244,9 @@ impl Connection {
                 "Give the number of a turn and its new text: /edit 3 New text",
             )
         };
-        let (turn, text) = rest.split_once([' ', ',', '\n']).ok_or_else(usage)?;
+        let (turn, text) = rest
+            .split_once(|character: char| character.is_whitespace() || character == ',')
+            .ok_or_else(usage)?;
         let prompt = Some(text.trim())
             .filter(|text| !text.is_empty())
             .map(PromptContent::text)

@@ -234,6 +234,12 @@ pub(super) fn text_of(object: &str, name: &str) -> Option<String> {
     member(object, name)?.read().ok()
 }
 
+/// What a question of the agent asks, by its parameters: the message of an elicitation, or the title of what needs permission.
+pub(super) fn question_of(params: &str) -> String {
+    let title = || text_of(member(params, "toolCall")?.get(), "title");
+    text_of(params, "message").or_else(title).unwrap_or_default()
+}
+
 /// A message about what a reopening lost; none if it lost nothing.
 pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
     let turns = match resumed.missing_turns {

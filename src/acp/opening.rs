@@ -173,7 +173,7 @@ impl Connection {
     }
 
     /// Opens the session of a conversation in an agent that runs for this editor.
-    async fn open_at_agent(
+    pub(super) async fn open_at_agent(
         &self,
         session: &Session,
         id: ConversationId,
@@ -195,7 +195,7 @@ impl Connection {
                 session.replay_line(&line).await;
             }
         }
-        for words in reopened {
+        for words in reopened.into_iter().chain(orphaned_questions(&snapshot)) {
             session.replay(&session.note(&words)).await;
         }
         if self.peer.client().wants_replay_end() {
@@ -417,6 +417,9 @@ impl Connection {
     ) -> Result<Done, Failure> {
         let snapshot = session.attach(&self.bridge, id).await?;
         session.hold_commands(snapshot.info.commands.clone());
+        for words in orphaned_questions(&snapshot) {
+            session.send_note(&words);
+        }
         Ok(opened(session, order, &snapshot))
     }
 
@@ -518,6 +521,19 @@ fn opened(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot
             .unwrap_or_default(),
     });
     Done::opened(reply, session, order)
+}
+
+/// What to tell the user of questions whose agent has ended. They are not asked again: an editor may allow things unasked, and that
+/// would start a turn.
+fn orphaned_questions(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let Conversation { id, interrupts, .. } = &snapshot.conversation;
+    let orphaned = interrupts.iter().filter(|asked| asked.orphaned);
+    orphaned.map(move |asked| {
+        let question = message::question_of(asked.request.get());
+        format!(
+            "The agent asked: {question}\n\nIts process ended before the answer. To answer, run in a terminal: sessionctl answer {id}\n\n"
+        )
+    })
 }
 
 /// A session in a list.

@@ -603,6 +603,7 @@ impl Session {
             Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Taken::Yes,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
+            Event::Reset {} => self.send_update(state, &self.note(RESET_ELSEWHERE)),
             Event::InterruptRaised { interrupt } => match state.conversation {
                 Some(id) => self.ask(state, id, &interrupt),
                 None => Taken::Yes,
@@ -628,7 +629,7 @@ impl Session {
             _ => {
                 let mode = message::text_of(asked.request.get(), "mode").unwrap_or_else(|| "form".to_owned());
                 if !self.peer.client().asks(&mode) {
-                    let question = message::text_of(asked.request.get(), "message").unwrap_or_default();
+                    let question = message::question_of(asked.request.get());
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
@@ -761,6 +762,7 @@ const EDITED_ELSEWHERE: &str =
     "Another client replaced an earlier prompt of this conversation; reopen the thread to see it so.\n\n";
 const REWOUND_ELSEWHERE: &str =
     "Another client went back to an earlier turn of this conversation; reopen the thread to see it so.\n\n";
+const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see it so.\n\n";
 const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::method::{Resume, Update};
+use bridge_protocol::method::{GetConversation, Resume, Update};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ConversationId, ErrorKind};
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
 use crate::agent::members::Members;
+use crate::bridge::Occasion;
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
@@ -82,8 +83,21 @@ impl Connection {
         let _order = session.order.lock().await;
         let id = self.attached(session).await?;
         session.release().await;
+        self.open_closed(session, id).await?;
         self.update(id, settings, other).await?;
         Ok("{}".to_owned())
+    }
+
+    /// Opens the session if its agent has closed it: only the agent knows which settings it takes.
+    async fn open_closed(&self, session: &Session, id: ConversationId) -> Result<(), BridgeError> {
+        if self.call(GetConversation::of(id)).await?.conversation.live {
+            return Ok(());
+        }
+        if let Err(error) = self.open_at_agent(session, id, Occasion::Use).await {
+            // The setting is applied when the session is next opened. It may be what the agent refused.
+            tracing::info!(conversation = %id, %error, "a session is not open in its agent when an editor changes a setting");
+        }
+        Ok(())
     }
 
     /// Changes settings of a conversation.

@@ -77,7 +77,12 @@ pub enum Message {
         after: Option<Cursor>,
     },
     /// Asks for a snapshot, for subscribers of all conversations.
-    Snapshot(oneshot::Sender<super::events::Encoded>),
+    Snapshot {
+        /// Whether the subscriber missed events.
+        gap: bool,
+        /// Takes the snapshot.
+        reply: oneshot::Sender<super::events::Encoded>,
+    },
     /// The transcript of its head has grown.
     Grown(Box<Growth>),
     /// The time of a scheduled continuation has come, and there is a place for it.
@@ -510,8 +515,8 @@ impl Actor {
                 self.input(Input::Call { asked: *asked, kept });
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
-            Message::Snapshot(reply) => {
-                if let Some(snapshot) = self.snapshot(false, false) {
+            Message::Snapshot { gap, reply } => {
+                if let Some(snapshot) = self.snapshot(gap, false) {
                     // A caller that is gone needs no snapshot.
                     let _gone = reply.send(snapshot);
                 }

@@ -89,6 +89,65 @@ fn values_of_options(options: &RawJson, has_mode: bool) -> BTreeMap<String, RawJ
     values.take(OPTIONS_LIMIT).collect()
 }
 
+/// Lays the settings that are given over those that are there. Model and mode are options too: by whichever name, the newest counts.
+/// `options`: those of the agent, as far as they are known.
+pub fn merge(settings: &mut Settings, given: Settings, options: Option<&RawJson>) {
+    let Settings {
+        model,
+        mode,
+        config,
+        system_prompt,
+        mcp_servers,
+        additional_directories,
+    } = given;
+    let as_option = |category: &str| {
+        let value = config.as_ref()?.get(&option_of(options, category))?;
+        value.read::<String>().ok()
+    };
+    let model = model.or_else(|| as_option("model").filter(|_| settings.model.is_some()));
+    let mode = mode.or_else(|| as_option("mode").filter(|_| settings.mode.is_some()));
+    settings.model = model.or_else(|| settings.model.take());
+    settings.mode = mode.or_else(|| settings.mode.take());
+    if let Some(config) = config {
+        settings.config.get_or_insert_default().extend(config);
+    }
+    // As for an option that the agent does not know any more, which would fail every resume.
+    settings.config = settings.config.take().and_then(|mut config| {
+        config.retain(|_, value| value.get() != "null");
+        (!config.is_empty()).then_some(config)
+    });
+    settings.system_prompt = system_prompt.or_else(|| settings.system_prompt.take());
+    settings.mcp_servers = mcp_servers.or_else(|| settings.mcp_servers.take());
+    settings.additional_directories =
+        additional_directories.or_else(|| settings.additional_directories.take());
+    agree(settings, options);
+}
+
+/// Gives options that are the model or the mode the value of that setting, so that none is set to the older of two.
+pub fn agree(settings: &mut Settings, options: Option<&RawJson>) {
+    let Settings {
+        model, mode, config, ..
+    } = settings;
+    for (category, value) in [("model", model), ("mode", mode)] {
+        if let (Some(value), Some(config)) = (value, config.as_mut())
+            && let Some(option) = config.get_mut(&option_of(options, category))
+        {
+            *option = RawJson::from(Value::from(value.as_str()));
+        }
+    }
+}
+
+/// The id of the option of this category. Where the options are not known, it is taken for the category.
+#[must_use]
+pub fn option_of(options: Option<&RawJson>, category: &str) -> String {
+    let options: Vec<Value> = options
+        .and_then(|options| options.read().ok())
+        .unwrap_or_default();
+    let option = options.iter().find(|option| is_of(option, category));
+    let id = option.and_then(|option| option.get("id")).and_then(Value::as_str);
+    id.unwrap_or(category).to_owned()
+}
+
 /// Whether an option is the one of this category, which older agents name by its id alone.
 #[must_use]
 pub fn is_of(option: &Value, category: &str) -> bool {

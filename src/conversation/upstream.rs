@@ -31,7 +31,7 @@ use super::closed_sessions::ClosedSessions;
 use super::effect::{AskedSettings, Opened};
 use super::error::ConversationError;
 use super::growth::Tally;
-use super::reported::is_of;
+use super::reported::{agree, is_of};
 use super::services::{Services, chain_text, now};
 pub use super::uncommitted_copies::UncommittedCopy;
 use super::unended_session::{UnendedSession, discard};
@@ -347,7 +347,10 @@ pub async fn configure(
         .as_ref()
         .and_then(|options| options.read().ok())
         .unwrap_or_default();
-    for (id, value) in settings.config.iter().flatten() {
+    let mut settings = settings.clone();
+    agree(&mut settings, known.config_options.as_ref());
+    let is_set = |(_, value): &(&String, &RawJson)| value.get() != "null";
+    for (id, value) in settings.config.iter().flatten().filter(is_set) {
         let params = params(&|asked| {
             asked
                 .config
@@ -362,8 +365,10 @@ pub async fn configure(
         let current = option
             .and_then(|option| option.get("currentValue"))
             .and_then(Value::as_str);
-        if current != Some(model.as_str()) {
-            let by_option = option.and_then(|option| option.get("id")).and_then(Value::as_str);
+        let by_option = option.and_then(|option| option.get("id")).and_then(Value::as_str);
+        let mut config = settings.config.iter().flatten();
+        let is_set = config.any(|(id, _)| by_option == Some(id.as_str()));
+        if current != Some(model.as_str()) && !is_set {
             let params = params(&|asked| asked.model.is_some());
             let result = match (by_option, entry.kind.model_setting) {
                 (Some(id), _) => {

@@ -83,6 +83,8 @@ fn an_earlier_prompt_is_replaced() {
     assert_eq!(said(&edited), "echo: another");
     assert_eq!(edited.texts("user_message_chunk"), [] as [&str; 0]);
     assert_eq!(editor.recalled(&session), ["one", "another"]);
+    let edited = editor.prompt(&session, "/edit\t1\tfirst");
+    assert_eq!(said(&edited), "echo: first");
 }
 
 /// Its place is looked up first, on another thread; a cancellation and a prompt that come meanwhile do not pass it.
@@ -188,6 +190,11 @@ fn a_command_is_refused_in_words_while_a_turn_runs() {
         words.contains("turn is running") && !words.contains("fork"),
         "{words}"
     );
+    let words = said(&editor.prompt(&session, "/continue"));
+    assert!(
+        words.contains("turn is running") && !words.contains("onLimit"),
+        "{words}"
+    );
     editor.cancel(&session);
     assert_eq!(editor.finish(running).result()["stopReason"], "cancelled");
 }
@@ -282,6 +289,7 @@ fn a_change_of_the_history_by_another_client_is_told() {
             "went back to an earlier turn",
         ),
         (vec!["undo", &session], "undid a change"),
+        (vec!["reset", &session], "starts a new chat"),
     ] {
         let done = sessionctl(&home, &command).output().unwrap();
         assert!(done.status.success(), "{command:?}: {done:?}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::editor::Editor;
+use super::editor::{Editor, run};
 use crate::home::Home;
 use crate::scripted;
 
@@ -66,4 +66,32 @@ fn a_boolean_option_is_sent_to_editors_that_advertise_it() {
     assert_eq!(ids(&loaded.result()["configOptions"]), ["tone"]);
     let loaded = able.on("session/load", &session, &home);
     assert_eq!(ids(&loaded.result()["configOptions"]), ["quiet", "tone"]);
+}
+
+/// What the agent would refuse must not be stored: every later prompt would fail, and no editor can take it back.
+#[test]
+fn a_setting_of_a_session_that_is_closed_in_its_agent_is_checked_by_the_agent() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.prompt(&session, "one").result();
+    let refused = [
+        (
+            "session/set_config_option",
+            json!({"sessionId": session, "configId": "unknown", "value": "x"}),
+        ),
+        (
+            "session/set_mode",
+            json!({"sessionId": session, "modeId": "unknown"}),
+        ),
+    ];
+    for (method, params) in refused {
+        run(&home, &["close", &session]);
+        assert_eq!(editor.call(method, params).code(), -32602, "{method}");
+    }
+    run(&home, &["close", &session]);
+    let model = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
+    let set = editor.call("session/set_config_option", model);
+    assert_eq!(set.result()["configOptions"][0]["currentValue"], "loop-2");
+    assert_eq!(editor.prompt(&session, "two").said(), "echo: two");
 }

@@ -223,3 +223,43 @@ fn the_ends_of_the_newest_visits_are_reported() {
         .collect();
     assert_eq!(reported, pages.skip(1).map(id).collect::<Vec<_>>());
 }
+
+/// It is not asked again: an editor that allows things unasked would start a turn.
+#[test]
+fn a_question_that_outlives_its_agent_is_shown_with_the_command_that_answers_it() {
+    let home = Home::new();
+    let daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_prompt(&session, "[[ask Really?]] [[say Done it]]");
+    editor.until_permission_asked();
+    daemon.kill();
+    let _daemon = home.start();
+
+    let command = format!("sessionctl answer {session}");
+    let is_shown = |text: &str| text.contains("Really?") && text.contains(&command);
+    let mut editor = Editor::start(&home);
+    let loaded = editor.on("session/load", &session, &home);
+    assert!(
+        loaded.texts("agent_message_chunk").into_iter().any(is_shown),
+        "{loaded:?}"
+    );
+    assert!(
+        loaded
+            .before
+            .iter()
+            .all(|message| message["method"] == "session/update")
+    );
+    let mut other = Editor::start(&home);
+    other.on("session/resume", &session, &home).result();
+    other.until(|message| {
+        is_shown(
+            message["params"]["update"]["content"]["text"]
+                .as_str()
+                .unwrap_or_default(),
+        )
+    });
+
+    run(&home, &["answer", &session, "allow"]);
+    let loaded = editor.on("session/load", &session, &home);
+    assert!(!loaded.said().contains(&command), "{loaded:?}");
+}

@@ -44,6 +44,7 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
     chat.enter("[[say Begun]] [[hang]]");
     chat.until("Begun");
     let (idle, mut events_of_done) = begun(&home, &["attach", &done]);
+    assert!(events_of_done.any(|line| line.contains("snapshot")));
     check(&run(home.path(), &["send", &done, "one"]), 0, "echo: one\n");
     assert!(events_of_done.any(|line| line.contains("turnEnded")));
     let (cancel, _answer) = begun(&home, &["cancel", &deaf]);

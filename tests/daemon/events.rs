@@ -176,15 +176,29 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     assert_eq!(gap(&envelope), Some(true));
 
     daemon.kill();
-    let (_daemon, app) = home.opened().await;
-    for id in [Some(id), None] {
-        let mut events = app.events_of(id, Some(envelope.cursor.clone())).await;
-        if id.is_some() {
+    let (daemon, app) = home.opened().await;
+    let mut holder = daemon.raw().await;
+    // All conversations are idle at first, and at last one is busy.
+    for is_busy in [false, true] {
+        let running = match is_busy {
+            true => Some(holder.hang(id).await.0),
+            false => None,
+        };
+        for id in [None, Some(id)] {
+            let first = app
+                .events_of(id, Some(envelope.cursor.clone()))
+                .await
+                .next()
+                .await;
             assert_eq!(
-                gap(&events.next().await),
+                gap(&first),
                 Some(true),
-                "a cursor of an earlier life"
+                "a cursor of an earlier life: {id:?} {is_busy}"
             );
+        }
+        if let Some(running) = running {
+            app.ask("conversation/cancel", id).await;
+            holder.answer(running).await;
         }
     }
 }
@@ -300,6 +314,37 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     };
     assert_eq!(missed, HashSet::from([later, idle]));
     app.ask("conversation/cancel", busy).await;
+    holder.answer(held).await;
+}
+
+/// The first events wait for a client that reads slowly; what begins meanwhile is not missed.
+#[tokio::test]
+async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {
+    const LIMITED: usize = 100;
+    let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
+    let (daemon, app) = home.opened().await;
+    let begins = app.make(&home.project()).await;
+    for _ in 0..LIMITED {
+        let id = app.make(&home.project()).await;
+        // Together more than waits for a client.
+        let title = json!({"conversationId": id, "title": "long ".repeat(800)});
+        app.call("conversation/update", title).await.unwrap();
+        app.send(id, "[[limit 3600]]").await;
+    }
+    let mut slow = daemon.raw().await;
+    slow.ask("conversation/subscribe", json!({})).await;
+    slow.event("snapshot").await;
+    let mut holder = daemon.raw().await;
+    let (held, turn_id) = holder.hang(begins).await;
+    loop {
+        let line = slow.next().await["params"]["result"].clone();
+        let event = &line["event"];
+        if event["turnId"] == turn_id.as_str() || event["running"]["turnId"] == turn_id.as_str() {
+            break;
+        }
+        assert_ne!(event["type"], "lagged");
+    }
+    app.ask("conversation/cancel", begins).await;
     holder.answer(held).await;
 }
 

@@ -1,10 +1,11 @@
 //! Settings: what was asked for, and what the agent reports.
 
+use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::scripted;
-use crate::support::App;
+use crate::support::{App, refused};
 
 /// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of
 /// agent and daemon. It is no wish of anybody's: nothing of it is applied again.
@@ -72,4 +73,74 @@ async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
         serde_json::to_value(app.get(id).await.settings).unwrap(),
         settings
     );
+}
+
+/// The model is an option of the agent too. By whichever name it is chosen, the newest choice counts.
+#[tokio::test]
+async fn f36_of_two_ways_to_choose_a_model_the_newest_counts() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let as_model = |model: &str| json!({"model": model});
+    let as_option = |model: &str| json!({"config": {"model": model}});
+    for (first, then) in [
+        (as_option("loop-2"), as_model("loop-1")),
+        (as_model("loop-2"), as_option("loop-1")),
+    ] {
+        for is_closed in [false, true] {
+            let case = format!("{first}, {then}, closed: {is_closed}");
+            let id = app.begun(&home.project(), &["one"]).await;
+            let set = async |settings: Value| {
+                let params = json!({"conversationId": id, "settings": settings});
+                app.call("conversation/update", params).await.unwrap();
+            };
+            set(first.clone()).await;
+            if is_closed {
+                app.close(id).await;
+            }
+            set(then.clone()).await;
+            // Every change applies all settings again, and so does every resume.
+            for mode in ["plan", "default"] {
+                set(json!({"mode": mode})).await;
+                let used = app.say(id, "[[settings]]").await.words;
+                let used: Value = serde_json::from_str(&used).unwrap();
+                assert_eq!(
+                    (&used["model"], &used["mode"]),
+                    (&json!("loop-1"), &json!(mode)),
+                    "{case}"
+                );
+                assert_eq!(
+                    app.get(id).await.settings.model.as_deref(),
+                    Some("loop-1"),
+                    "{case}"
+                );
+                app.close(id).await;
+            }
+        }
+    }
+}
+
+/// An agent drops an option in a new version.
+#[tokio::test]
+async fn an_option_that_the_agent_does_not_know_is_removed() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    app.close(id).await;
+    let set = async |settings: Value| {
+        let params = json!({"conversationId": id, "settings": settings});
+        app.call("conversation/update", params).await.unwrap();
+    };
+    set(json!({"config": {"dropped": "x", "model": "loop-2"}})).await;
+    let prompt = json!({"conversationId": id, "prompt": "two"});
+    let error = refused(
+        app.call("conversation/prompt", prompt).await,
+        ErrorKind::AgentError,
+    );
+    assert_eq!(error.detail("setting"), "dropped");
+    set(json!({"config": {"dropped": null}})).await;
+    assert_eq!(app.say(id, "two").await.words, "echo: two");
+    let settings = serde_json::to_value(app.get(id).await.settings).unwrap();
+    assert_eq!(settings["config"], json!({"model": "loop-2"}));
+    set(json!({"config": {"model": null}})).await;
+    assert_eq!(app.get(id).await.settings.config, None);
 }

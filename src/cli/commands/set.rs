@@ -22,7 +22,7 @@ use crate::paths::shell_word;
 /// Change the title, model, mode or options of a conversation
 ///
 /// KEY is title, model, mode, or the id of an agent's option. The agent checks each value. If it refuses one, the error lists the
-/// values that it accepts.
+/// values that it accepts. KEY=null removes an option, so that it is not set again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -8,9 +8,7 @@ use bridge_protocol::method::Import;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde::Deserialize;
-use tokio::sync::oneshot;
 
-use super::super::actor::Message;
 use super::super::answer::{Answer, CallKey};
 use super::super::error::ConversationError;
 use super::super::exporting::{self, Export};
@@ -209,10 +207,7 @@ impl Registry {
         struct Session {
             usage: Option<RawJson>,
         }
-        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone())?;
-        let (reply, snapshot) = oneshot::channel();
-        mailbox.try_send(Message::Snapshot(reply)).ok()?;
-        let snapshot = snapshot.await.ok()?;
+        let snapshot = self.live_snapshot(id, false).await?;
         let envelope: Envelope = serde_json::from_str(&snapshot.text).ok()?;
         envelope.event.session?.usage
     }

@@ -6,11 +6,11 @@ use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, ConversationId, Cursor};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::super::actor::Message;
 use super::super::error::ConversationError;
-use super::super::events::{Shown, Subscriber, snapshot_of_record};
+use super::super::events::{Encoded, Shown, Subscriber, snapshot_of_record};
 use super::super::lost_parts::view_without;
 use super::super::page::{PageRoom, listable};
 use super::super::services::now;
@@ -42,27 +42,24 @@ impl Registry {
             .subscribe(subscriber, after, &shown, since, &now().to_string());
     }
 
-    /// Sends a snapshot of each conversation that is not idle. None if the subscriber has disconnected.
+    /// Sends a snapshot of each conversation that is not idle. After a gap it sends at least one, of the newest conversation: the
+    /// subscriber has to know that it missed events. None if the subscriber has disconnected.
     async fn tell_busy(&self, subscriber: &mut dyn Subscriber, gap: bool) -> Option<Vec<Shown>> {
-        let mailboxes: Vec<(ConversationId, mpsc::Sender<Message>)> = {
+        let mut shown = Vec::new();
+        let busy: Vec<ConversationId> = {
             let live = self.lock();
             let busy = live
                 .iter()
                 .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
-            busy.map(|(id, entry)| (*id, entry.mailbox.clone())).collect()
+            busy.map(|(id, _)| *id).collect()
         };
-        let mut shown = Vec::new();
-        let mut seen = HashSet::new();
-        for (id, mailbox) in mailboxes {
-            let (reply, snapshot) = oneshot::channel();
-            if mailbox.try_send(Message::Snapshot(reply)).is_ok()
-                && let Ok(snapshot) = snapshot.await
-            {
-                seen.insert(id);
+        for id in busy {
+            if let Some(snapshot) = self.live_snapshot(id, gap).await {
                 shown.push((id, snapshot.sequence));
                 subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
+        let seen: HashSet<ConversationId> = shown.iter().map(|(id, _)| *id).collect();
         let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot send a subscriber the conversations that are not idle");
             Vec::new()
@@ -74,19 +71,54 @@ impl Registry {
             if seen.contains(&id) {
                 continue;
             }
-            if let Ok(found) = self.salvaged(id) {
-                let event = Event::Snapshot {
-                    conversation: view_without(found),
-                    gap,
-                    running: None,
-                    session: None,
-                };
-                let snapshot = snapshot_of_record(&self.services.hub, id, &now().to_string(), &event);
+            // It may have begun a turn meanwhile, which its record does not show.
+            let live = self.live_snapshot(id, gap).await;
+            if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
                 shown.push((id, snapshot.sequence));
                 subscriber.take_when_room(&snapshot).await.then_some(())?;
             }
         }
+        if gap && shown.is_empty() {
+            let newest = self
+                .find(&Filter::default(), None, 1)
+                .await
+                .unwrap_or_else(|error| {
+                    tracing::error!(%error, "cannot tell a subscriber that it missed events");
+                    Vec::new()
+                });
+            for (_, id) in newest {
+                let live = self.live_snapshot(id, gap).await;
+                if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
+                    shown.push((id, snapshot.sequence));
+                    subscriber.take_when_room(&snapshot).await.then_some(())?;
+                }
+            }
+        }
         Some(shown)
+    }
+
+    /// A snapshot of a conversation that has a task.
+    pub(super) async fn live_snapshot(&self, id: ConversationId, gap: bool) -> Option<Encoded> {
+        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone())?;
+        let (reply, snapshot) = oneshot::channel();
+        mailbox.try_send(Message::Snapshot { gap, reply }).ok()?;
+        snapshot.await.ok()
+    }
+
+    /// A snapshot of a conversation as it is recorded.
+    fn recorded_snapshot(&self, id: ConversationId, gap: bool) -> Option<Encoded> {
+        let event = Event::Snapshot {
+            conversation: view_without(self.salvaged(id).ok()?),
+            gap,
+            running: None,
+            session: None,
+        };
+        Some(snapshot_of_record(
+            &self.services.hub,
+            id,
+            &now().to_string(),
+            &event,
+        ))
     }
 
     /// A conversation as it stands.

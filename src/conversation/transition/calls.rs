@@ -11,6 +11,7 @@ use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::effect::{Asked, AskedSettings, Call, Deadline, Effect, Part, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::line::Waiting;
+use crate::conversation::reported::merge;
 use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
@@ -344,7 +345,7 @@ impl<R> Model<R> {
         let mut wanted = self.record.settings.clone();
         let mut asked = None;
         if let Some(settings) = settings {
-            merge(&mut wanted, settings.clone());
+            merge(&mut wanted, settings.clone(), self.info.config_options.as_ref());
             asked = params.map(|params| Box::new(AskedSettings { settings, params }));
         }
         if wanted == self.record.settings {
@@ -387,27 +388,6 @@ impl<R> Model<R> {
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
         self.answer_change(caller, answer, before);
     }
-}
-
-/// Lays the members that are given over those that are there.
-fn merge(settings: &mut Settings, given: Settings) {
-    let Settings {
-        model,
-        mode,
-        config,
-        system_prompt,
-        mcp_servers,
-        additional_directories,
-    } = given;
-    settings.model = model.or_else(|| settings.model.take());
-    settings.mode = mode.or_else(|| settings.mode.take());
-    if let Some(config) = config {
-        settings.config.get_or_insert_default().extend(config);
-    }
-    settings.system_prompt = system_prompt.or_else(|| settings.system_prompt.take());
-    settings.mcp_servers = mcp_servers.or_else(|| settings.mcp_servers.take());
-    settings.additional_directories =
-        additional_directories.or_else(|| settings.additional_directories.take());
 }
 
 /// The prompt as it is sent: after the history as text, if there is one.

@@ -90,7 +90,7 @@ impl<R> Model<R> {
         }
         if self.turn.is_some() || !(self.queue.is_empty() || self.waits_for_cut()) {
             return Err(ConversationError::Busy(
-                "a turn is running; wait for its end, or send the prompt with onLimit: wait".to_owned(),
+                "a turn is running; wait for its end or cancel it".to_owned(),
             ));
         }
         let at = match at {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::agent::subagent;
 use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
-use crate::conversation::reported::{hear, hear_mode, hear_options, model_of_options, shown_settings};
+use crate::conversation::reported::{agree, hear, hear_mode, hear_options, model_of_options, shown_settings};
 use crate::conversation::state::Model;
 use crate::store::{ConversationRecord, TurnPhase as Progress};
 
@@ -129,9 +129,11 @@ impl<R> Model<R> {
             members.insert("currentModeId".to_owned(), Value::String(current_mode_id.clone()));
             self.info.modes = Some(RawJson::from(value));
         }
+        let options = self.info.config_options.clone();
         self.note_if_shown(|record| {
             if record.reported.mode.as_ref() != Some(&current_mode_id) {
                 record.settings.mode = Some(current_mode_id.clone());
+                agree(&mut record.settings, options.as_ref());
             }
             hear_mode(&mut record.reported, Some(&current_mode_id));
         });
@@ -148,6 +150,7 @@ impl<R> Model<R> {
         self.note_if_shown(|record| {
             if known.is_some() && model.is_some() && model != known {
                 record.settings.model = model;
+                agree(&mut record.settings, Some(&options));
             }
             hear_options(&mut record.reported, &options);
         });
