@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::{ConversationError, StoreFailure};
 use super::work::Progress;
@@ -30,6 +30,14 @@ const CARRIED_AT_ONCE: usize = 1;
 /// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
 /// system.
 const STALLED_LIMIT: usize = 8;
+
+/// How many levels of folders above a folder limit the looks at what is below them. Each level allows twice as many as the one below
+/// it, which is more than one entry can have: entries that do not respond leave turns to the others.
+const LEVELS_ABOVE: usize = 3;
+
+/// How many looks may be had at once, at all folders. A look at a folder that does not respond keeps a thread, and the runtime has 512
+/// of them for all that blocks.
+const LOOKS_AT_ONCE: usize = STALLED_LIMIT << (LEVELS_ABOVE + 1);
 
 /// After how many times the limit of its pace a caller gets an error, even if others read from the same folder meanwhile.
 const PATIENCE: u32 = 4;
@@ -74,8 +82,8 @@ pub struct Place {
     running: Mutex<Vec<Running>>,
     /// How many of its readings may be stalled while others take their turns.
     stalled_limit: usize,
-    /// Of a project: the transcripts of all projects in the folder, where a reading needs a turn too.
-    of_all: Option<Arc<Place>>,
+    /// The place of more than this one, where a reading needs a turn too: the folder above, or the transcripts of all projects.
+    above: Option<Arc<Place>>,
 }
 
 struct Running {
@@ -84,11 +92,28 @@ struct Running {
     permit: Option<OwnedSemaphorePermit>,
 }
 
+/// The wait for a turn, in a place and those above it.
+struct Wait {
+    /// When those that have turns count as stalled.
+    until: Instant,
+    /// How far they were when the wait began.
+    seen: Vec<(Arc<Progress>, u64)>,
+}
+
+impl Wait {
+    fn at(place: &Place) -> Self {
+        Self {
+            until: Instant::now() + place.pace.limit(),
+            seen: place.done_here_and_above(),
+        }
+    }
+}
+
 /// The turn of one reading, which ends when this is dropped.
 pub struct Turn {
     place: Arc<Place>,
     progress: Arc<Progress>,
-    _of_all: Option<Box<Turn>>,
+    _above: Option<Box<Turn>>,
 }
 
 impl Readings {
@@ -106,10 +131,43 @@ impl Readings {
         let all = self.place_at(all, Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE));
         let place = Place {
             stalled_limit: 0,
-            of_all: Some(all),
+            above: Some(all),
             ..Place::new(folder.clone(), pace, READINGS_AT_ONCE)
         };
         self.place_at((folder, Some(cwd), pace), place)
+    }
+
+    /// Looks at a folder. They need turns among the looks at what is below the folders above it too, and at all: however many
+    /// folders of one mount do not respond, they use few of the threads.
+    pub fn look(&self, folder: PathBuf) -> Arc<Place> {
+        let top = folder.ancestors().last().map(PathBuf::from);
+        let mut above = self.look_below(top, "all".to_owned(), LOOKS_AT_ONCE, None);
+        let levels: Vec<_> = folder.ancestors().take(LEVELS_ABOVE + 1).enumerate().collect();
+        for (level, ancestor) in levels.into_iter().skip(1).rev() {
+            let name = format!("{level} above");
+            above = self.look_below(Some(ancestor.into()), name, STALLED_LIMIT << level, Some(above));
+        }
+        let place = Place {
+            above: Some(above),
+            ..Place::new(Some(folder.clone()), Pace::Look, READINGS_AT_ONCE)
+        };
+        self.place_at((Some(folder), None, Pace::Look), place)
+    }
+
+    /// Looks at folders below this one. Those that are stalled keep their turns.
+    fn look_below(
+        &self,
+        folder: Option<PathBuf>,
+        name: String,
+        at_once: usize,
+        above: Option<Arc<Place>>,
+    ) -> Arc<Place> {
+        let place = Place {
+            stalled_limit: 0,
+            above,
+            ..Place::new(folder.clone(), Pace::Look, at_once)
+        };
+        self.place_at((folder, Some(name), Pace::Look), place)
     }
 
     /// Exports to a file, and imports.
@@ -145,7 +203,7 @@ impl Place {
             turns: Arc::new(Semaphore::new(at_once)),
             running: Mutex::default(),
             stalled_limit: STALLED_LIMIT,
-            of_all: None,
+            above: None,
         }
     }
 
@@ -154,9 +212,20 @@ impl Place {
     /// # Errors
     /// When too many readings are stalled.
     pub async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
-        let permit = self.permit().await?;
-        let of_all = match &self.of_all {
-            Some(folder) => Some(Box::new(Box::pin(folder.turn(Arc::clone(&progress))).await?)),
+        self.turn_within(progress, &mut Wait::at(self)).await
+    }
+
+    async fn turn_within(
+        self: &Arc<Self>,
+        progress: Arc<Progress>,
+        wait: &mut Wait,
+    ) -> Result<Turn, ConversationError> {
+        let permit = self.permit(wait).await?;
+        let above = match &self.above {
+            Some(place) => {
+                let turn = Box::pin(place.turn_within(Arc::clone(&progress), wait));
+                Some(Box::new(turn.await?))
+            }
             None => None,
         };
         lock(&self.running).push(Running {
@@ -166,22 +235,21 @@ impl Place {
         Ok(Turn {
             place: Arc::clone(self),
             progress,
-            _of_all: of_all,
+            _above: above,
         })
     }
 
-    async fn permit(&self) -> Result<OwnedSemaphorePermit, ConversationError> {
+    async fn permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
         // One wait, so that nobody who comes later is before this one.
         let mut acquired = pin!(Arc::clone(&self.turns).acquire_owned());
-        let mut seen = self.done();
         loop {
-            match timeout(self.pace.limit(), &mut acquired).await {
+            match timeout_at(wait.until, &mut acquired).await {
                 Ok(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
                 Ok(Err(_)) => return Err(ConversationError::Lost),
-                Err(_) => self.release_stalled(&seen)?,
+                Err(_) => self.release_stalled(&wait.seen)?,
             }
-            seen = self.done();
+            *wait = Wait::at(self);
         }
     }
 
@@ -237,13 +305,24 @@ impl Place {
         done.collect()
     }
 
+    fn done_here_and_above(&self) -> Vec<(Arc<Progress>, u64)> {
+        let mut done = self.done();
+        done.extend(self.above.iter().flat_map(|above| above.done_here_and_above()));
+        done
+    }
+
     /// Releases the turns of the readings that have read nothing since.
     fn release_stalled(&self, seen: &[(Arc<Progress>, u64)]) -> Result<(), ConversationError> {
         let mut running = lock(&self.running);
         let mut room = self.stalled_limit - running.iter().filter(|one| one.permit.is_none()).count();
         let live = running.iter().filter(|one| one.permit.is_some()).count();
-        // A reading that waits for its turn among all projects has not begun.
-        let (mut released, mut goes_on) = (false, live < self.at_once);
+        // A reading that waits for its turn above has not begun.
+        let above_goes_on = || {
+            self.above
+                .as_ref()
+                .is_none_or(|above| above.release_stalled(seen).is_ok())
+        };
+        let (mut released, mut goes_on) = (false, live < self.at_once && above_goes_on());
         for one in running.iter_mut().filter(|one| one.permit.is_some()) {
             let now = one.progress.done_bytes();
             let is_same =
@@ -300,6 +379,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::task::unconstrained;
 
     use super::*;
 
@@ -320,6 +400,36 @@ mod tests {
             let turn = place.turn(Arc::default()).now_or_never();
             assert_eq!(turn.is_some(), is_had, "{pace:?}");
             turns.extend(turn.map(Result::unwrap));
+        }
+    }
+
+    #[tokio::test]
+    async fn folders_that_do_not_respond_leave_turns_to_those_beside_them() {
+        let readings = Readings::default();
+        let mut turns = Vec::new();
+        let mut had = |folder: String| {
+            let place = readings.look(folder.into());
+            // The runtime has a task that never waits yield at times.
+            let turn = unconstrained(place.turn(Arc::default())).now_or_never();
+            let is_had = turn.is_some();
+            turns.extend(turn.map(Result::unwrap));
+            is_had
+        };
+        for (below, most) in [
+            ("", 16),
+            ("/a", 16),
+            ("/b", 16),
+            ("/a/b", 16),
+            ("/a/c", 16),
+            ("/a/b/c", 16),
+        ] {
+            let count = (0..600)
+                .filter(|number| had(format!("/mnt/dead{below}/{number}")))
+                .count();
+            assert_eq!(count, most, "{below}");
+        }
+        for folder in ["/mnt/live", "/mnt/live/1", "/live", "/live/1"] {
+            assert!(had(folder.to_owned()), "{folder}");
         }
     }
 

@@ -29,7 +29,7 @@ use super::events::Hub;
 use super::growth::TurnEnds;
 use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
-use super::readings::{Pace, Readings};
+use super::readings::Readings;
 use super::state::Rules;
 use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
 use super::wakings::Wakings;
@@ -130,7 +130,7 @@ impl Services {
         folder: &str,
         look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.readings.place(Some(folder.into()), Pace::Look);
+        let place = self.readings.look(folder.into());
         let folder = folder.to_owned();
         place.look(move || look(&folder)).await
     }

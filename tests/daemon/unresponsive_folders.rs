@@ -411,6 +411,49 @@ async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
     assert_eq!(app.remembered(there).await, ["one", "two"]);
 }
 
+/// More folders of one mount than the daemon has threads. Those who ask for them are refused in time, and all others are answered
+/// meanwhile.
+#[tokio::test]
+async fn however_many_folders_do_not_answer_the_others_do() {
+    let home = Home::new();
+    let far = home.folder_named("far");
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let near = app.begun(&home.project(), &["one"]).await;
+    let mount = Mount::over(&daemon, Path::new(&far));
+
+    let each = 100;
+    let mut waiting = Vec::new();
+    for part in 0..6 {
+        let mut raw = daemon.raw().await;
+        for number in 0..each {
+            let folder = format!("{far}/{part}/{number}");
+            raw.send("conversation/new", json!({"cwd": folder})).await;
+        }
+        // Sent after them on the same connection: once this is answered, they have been admitted.
+        raw.ask("daemon/status", json!({})).await;
+        assert_eq!(raw.passed, [] as [Value; 0]);
+        waiting.push(raw);
+    }
+    assert_eq!(app.send(near, "two").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.messages(near).await.len(), 4);
+    app.make(&home.project()).await;
+    app.make(&home.folder_named("beside")).await;
+
+    let refusal = Refusal(1015, "storeFailed", true);
+    for raw in &mut waiting {
+        // In any order.
+        for _ in 0..each {
+            let answer = raw.next().await;
+            assert!(answer.to_string().contains(&far), "{answer}");
+            refusal.check(&answer, "conversation/new");
+        }
+    }
+    mount.fail();
+    unmount(&daemon, Path::new(&far));
+    assert_eq!(app.remembered(near).await, ["one", "two"]);
+}
+
 /// A move of a folder may take long. Meanwhile conversations are made, and an adoption is refused: its transcript may go.
 #[tokio::test]
 async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
