@@ -508,6 +508,10 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
     let all = stalled.send("transcript/list", json!({})).await;
     let mut diagnosing = daemon.raw().await;
     let diagnosis = diagnosing.send("daemon/diagnose", json!({"agents": false})).await;
+    // What matches nothing might be the id of a transcript there.
+    let mut resolving = daemon.raw().await;
+    let unknown = json!({"name": "0f1a1f5e-0000-4000-8000-000000000000"});
+    let unknown = resolving.send("conversation/resolve", unknown).await;
     let found = diagnosing.answer(diagnosis).await["result"]["diagnostics"].clone();
     let found = found.as_array().unwrap();
     let is_told = |one: &Value| {
@@ -522,6 +526,8 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
         .await
         .unwrap();
     assert_eq!(listed["transcripts"][0]["upstreamId"], head.as_str());
+    let answer = resolving.answer(unknown).await;
+    Refusal(1015, "storeFailed", true).check(&answer, "conversation/resolve");
     mount.fail();
     unmount(&daemon, Path::new(&far));
     let listed = stalled.answer(all).await;
