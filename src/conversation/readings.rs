@@ -4,7 +4,7 @@
 //! turns of their own, so that what is short does not wait for what is long. It does not know what is read.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,13 @@ const CARRIED_AT_ONCE: usize = 1;
 /// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
 /// system.
 const STALLED_LIMIT: usize = 8;
+
+/// How many readings of all projects of one agent and pace may be stalled while others take their turns: two of each project.
+const STALLED_PROJECTS_LIMIT: usize = 32;
+
+/// After which part of the limit of its pace a reading that has read nothing lets another one have its turn, where it may. If it was
+/// only slow, one more runs for a while.
+const LENT_AFTER: u32 = 15;
 
 /// How many levels of folders above a folder limit the looks at what is below them. Each level allows twice as many as the one below
 /// it, which is more than one entry can have: entries that do not respond leave turns to the others.
@@ -88,16 +95,19 @@ pub struct Place {
 
 struct Running {
     progress: Arc<Progress>,
-    /// `None` once another took its turn, because it was stalled.
+    /// `None` once another has its turn, because this one read nothing.
     permit: Option<OwnedSemaphorePermit>,
 }
+
+/// How far each of some readings was.
+type Seen = Vec<(Arc<Progress>, u64)>;
 
 /// The wait for a turn, in a place and those above it.
 struct Wait {
     /// When those that have turns count as stalled.
     until: Instant,
     /// How far they were when the wait began.
-    seen: Vec<(Arc<Progress>, u64)>,
+    seen: Seen,
 }
 
 impl Wait {
@@ -128,7 +138,11 @@ impl Readings {
     pub fn project(&self, folder: PathBuf, cwd: String, pace: Pace) -> Arc<Place> {
         let folder = Some(folder);
         let all = (folder.clone(), Some(String::new()), pace);
-        let all = self.place_at(all, Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE));
+        let of_all = Place {
+            stalled_limit: STALLED_PROJECTS_LIMIT,
+            ..Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE)
+        };
+        let all = self.place_at(all, of_all);
         let place = Place {
             stalled_limit: 0,
             above: Some(all),
@@ -140,34 +154,40 @@ impl Readings {
     /// Looks at a folder. They need turns among the looks at what is below the folders above it too, and at all: however many
     /// folders of one mount do not respond, they use few of the threads.
     pub fn look(&self, folder: PathBuf) -> Arc<Place> {
-        let top = folder.ancestors().last().map(PathBuf::from);
-        let mut above = self.look_below(top, "all".to_owned(), LOOKS_AT_ONCE, None);
-        let levels: Vec<_> = folder.ancestors().take(LEVELS_ABOVE + 1).enumerate().collect();
-        for (level, ancestor) in levels.into_iter().skip(1).rev() {
-            let name = format!("{level} above");
-            above = self.look_below(Some(ancestor.into()), name, STALLED_LIMIT << level, Some(above));
-        }
         let place = Place {
-            above: Some(above),
+            above: Some(self.looks_below(folder.parent(), 1)),
             ..Place::new(Some(folder.clone()), Pace::Look, READINGS_AT_ONCE)
         };
         self.place_at((Some(folder), None, Pace::Look), place)
     }
 
-    /// Looks at folders below this one. Those that are stalled keep their turns.
-    fn look_below(
-        &self,
-        folder: Option<PathBuf>,
-        name: String,
-        at_once: usize,
-        above: Option<Arc<Place>>,
-    ) -> Arc<Place> {
+    /// Looks at the transcripts of a project in a folder. Each project counts as a folder two levels below.
+    pub fn look_at_project(&self, folder: PathBuf, cwd: String) -> Arc<Place> {
+        let place = Place {
+            stalled_limit: 0,
+            above: Some(self.looks_below(Some(&folder), 2)),
+            ..Place::new(Some(folder.clone()), Pace::Look, READINGS_AT_ONCE)
+        };
+        self.place_at((Some(folder), Some(cwd), Pace::Look), place)
+    }
+
+    /// Looks at what is so many levels below a folder. Those that are stalled keep their turns.
+    fn looks_below(&self, folder: Option<&Path>, level: usize) -> Arc<Place> {
+        let (folder, name, at_once, above) = match folder {
+            Some(folder) if level <= LEVELS_ABOVE => (
+                folder,
+                format!("{level} below"),
+                STALLED_LIMIT << level,
+                Some(self.looks_below(folder.parent(), level + 1)),
+            ),
+            _ => (Path::new("/"), "all below".to_owned(), LOOKS_AT_ONCE, None),
+        };
         let place = Place {
             stalled_limit: 0,
             above,
-            ..Place::new(folder.clone(), Pace::Look, at_once)
+            ..Place::new(Some(folder.into()), Pace::Look, at_once)
         };
-        self.place_at((folder, Some(name), Pace::Look), place)
+        self.place_at((Some(folder.into()), Some(name), Pace::Look), place)
     }
 
     /// Exports to a file, and imports.
@@ -207,7 +227,7 @@ impl Place {
         }
     }
 
-    /// Waits for a turn. It is taken from a reading that is stalled.
+    /// Waits for a turn. One that reads nothing lends its own.
     ///
     /// # Errors
     /// When too many readings are stalled.
@@ -242,15 +262,33 @@ impl Place {
     async fn permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
         // One wait, so that nobody who comes later is before this one.
         let mut acquired = pin!(Arc::clone(&self.turns).acquire_owned());
+        let mut lends = self.lends_from(Instant::now());
         loop {
-            match timeout_at(wait.until, &mut acquired).await {
+            let lent_at = lends.as_ref().map_or(wait.until, |(at, _)| *at);
+            match timeout_at(lent_at.min(wait.until), &mut acquired).await {
                 Ok(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
                 Ok(Err(_)) => return Err(ConversationError::Lost),
-                Err(_) => self.release_stalled(&wait.seen)?,
+                Err(_) => {}
             }
-            *wait = Wait::at(self);
+            let now = Instant::now();
+            let mut is_lent = false;
+            if let Some((_, seen)) = lends.take_if(|(at, _)| *at <= now) {
+                is_lent = self.lend(&seen);
+                lends = self.lends_from(now);
+            }
+            if wait.until <= now {
+                if !is_lent && self.is_held_up(&wait.seen) {
+                    return Err(self.stalled());
+                }
+                *wait = Wait::at(self);
+            }
         }
+    }
+
+    /// When readings that have read nothing by then lend their turns, and how far they are now. None if none may.
+    fn lends_from(&self, now: Instant) -> Option<(Instant, Seen)> {
+        (self.stalled_limit > 0).then(|| (now + self.pace.limit() / LENT_AFTER, self.done()))
     }
 
     /// Waits for a turn and looks at this place, on a thread that may block.
@@ -297,7 +335,7 @@ impl Place {
     }
 
     /// How far each running reading is.
-    fn done(&self) -> Vec<(Arc<Progress>, u64)> {
+    fn done(&self) -> Seen {
         let running = lock(&self.running);
         let done = running
             .iter()
@@ -305,40 +343,30 @@ impl Place {
         done.collect()
     }
 
-    fn done_here_and_above(&self) -> Vec<(Arc<Progress>, u64)> {
+    fn done_here_and_above(&self) -> Seen {
         let mut done = self.done();
         done.extend(self.above.iter().flat_map(|above| above.done_here_and_above()));
         done
     }
 
-    /// Releases the turns of the readings that have read nothing since.
-    fn release_stalled(&self, seen: &[(Arc<Progress>, u64)]) -> Result<(), ConversationError> {
+    /// Lends the turns of readings that have read nothing since. Whether there were any.
+    fn lend(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
         let mut running = lock(&self.running);
-        let mut room = self.stalled_limit - running.iter().filter(|one| one.permit.is_none()).count();
-        let live = running.iter().filter(|one| one.permit.is_some()).count();
-        // A reading that waits for its turn above has not begun.
-        let above_goes_on = || {
-            self.above
-                .as_ref()
-                .is_none_or(|above| above.release_stalled(seen).is_ok())
-        };
-        let (mut released, mut goes_on) = (false, live < self.at_once && above_goes_on());
-        for one in running.iter_mut().filter(|one| one.permit.is_some()) {
-            let now = one.progress.done_bytes();
-            let is_same =
-                |(other, done): &&(Arc<Progress>, u64)| Arc::ptr_eq(other, &one.progress) && *done == now;
-            let is_stalled = seen.iter().any(|other| is_same(&other));
-            goes_on |= !is_stalled;
-            if is_stalled && room > 0 {
-                one.permit = None;
-                room -= 1;
-                released = true;
-            }
-        }
-        match released || goes_on {
-            true => Ok(()),
-            false => Err(self.stalled()),
-        }
+        let lent = running.iter().filter(|one| one.permit.is_none()).count();
+        let idle = running
+            .iter_mut()
+            .filter(|one| one.permit.is_some() && one.is_idle(seen));
+        let lending = idle.take(self.stalled_limit.saturating_sub(lent));
+        lending.map(|one| one.permit = None).count() > 0
+    }
+
+    /// Whether all that have turns have read nothing since. Those that wait for their turn above have not begun.
+    fn is_held_up(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let running = lock(&self.running);
+        let mut live = running.iter().filter(|one| one.permit.is_some());
+        let wait_above = live.clone().count() < self.at_once;
+        live.all(|one| one.is_idle(seen))
+            && (!wait_above || self.above.as_ref().is_some_and(|above| above.is_held_up(seen)))
     }
 
     fn stalled(&self) -> ConversationError {
@@ -354,6 +382,15 @@ impl Place {
             ),
             is_passing: true,
         })
+    }
+}
+
+impl Running {
+    /// Whether it runs since then and has read nothing.
+    fn is_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let done = self.progress.done_bytes();
+        let is_same = |other: &(Arc<Progress>, u64)| Arc::ptr_eq(&other.0, &self.progress) && other.1 == done;
+        seen.iter().any(is_same)
     }
 }
 
