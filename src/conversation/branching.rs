@@ -81,6 +81,7 @@ impl Branching {
     /// Why there is none; the source is as it was.
     pub(super) async fn branch(mut self) -> Result<(Branched, Resource), ConversationError> {
         self.services.look_at(&self.cwd, check_folder).await?;
+        self.services.check_project(&self.entry, &self.record.cwd).await?;
         let source = self.at.as_ref().map(|at| at.upstream_id().into());
         self.bring_back(vec![source.unwrap_or_else(|| self.from.clone())])
             .await?;

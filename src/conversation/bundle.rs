@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::error::ConversationError;
+use super::error::{ConversationError, StoreFailure};
 use super::services::chain_text;
 use super::work::{EndedEarly, Progress, is_ended_early};
 use crate::transcript::TranscriptError;
@@ -193,7 +193,10 @@ impl From<Trouble> for ConversationError {
                 path.display()
             )),
             Trouble::Transcript(error) => Self::StoreFailed((&error).into()),
-            Trouble::NoRoom { .. } => Self::StoreFailed(words.into()),
+            Trouble::NoRoom { .. } => Self::StoreFailed(StoreFailure {
+                text: words,
+                is_passing: false,
+            }),
             Trouble::Changed(_) => Self::Busy(words),
             Trouble::Bad(_) => Self::TranscriptDamaged(words),
             Trouble::Newer(_) => Self::Unsupported(words),

@@ -9,7 +9,6 @@ mod inspection;
 mod loading;
 mod steps;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,11 +77,7 @@ pub async fn climb(
     let (record, urgency, apart) = (&request.record, request.urgency, request.apart);
     let entry = services.agent_for(&record.agent, request.client.as_deref())?;
     services.look_at(&record.cwd, check_folder).await?;
-    if let Some((root, _)) = entry.listed_transcripts() {
-        // The steps of the climb wait for it without a limit. It need not be there.
-        let look = |root: &str| Ok(fs::metadata(root).ok());
-        services.look_at(&root.to_string_lossy(), look).await?;
-    }
+    services.check_project(&entry, &record.cwd).await?;
     let key = match apart {
         true => entry.pool_key().apart(&record.id),
         false => entry.pool_key(),

@@ -320,10 +320,7 @@ impl ConversationError {
 impl StoreFailure {
     /// Why a transcript could not be read, if the same call may succeed later.
     pub(super) fn of_reading(error: &TranscriptError) -> Option<Self> {
-        error.is_passing().then(|| Self {
-            text: format!("{}; try again when that has passed", chain_text(error)),
-            is_passing: true,
-        })
+        error.is_passing().then(|| error.into())
     }
 }
 
@@ -368,13 +365,15 @@ impl From<String> for StoreFailure {
     }
 }
 
-/// Why a file of a session could not be written.
+/// Why a file of a session could not be read or written. The error says which of them.
 impl From<&TranscriptError> for StoreFailure {
     fn from(error: &TranscriptError) -> Self {
-        Self {
-            is_passing: error.is_passing(),
-            ..chain_text(error).into()
-        }
+        let (text, is_passing) = (chain_text(error), error.is_passing());
+        let text = match is_passing {
+            true => format!("{text}; try again when that has passed"),
+            false => text,
+        };
+        Self { text, is_passing }
     }
 }
 

@@ -406,6 +406,10 @@ impl Stream {
         if matches!(event, Event::PromptAccepted { .. }) {
             self.turn_start = self.hub.last();
         }
+        if matches!(event, Event::Deleted {}) {
+            // No client that comes back later gets what the conversation said.
+            self.hub.lock().ring.forget(self.conversation);
+        }
         let encoded = self.encode(self.hub.next(), at, &json);
         self.publish(encoded, at);
     }

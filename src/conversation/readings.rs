@@ -4,13 +4,13 @@
 //! turns of their own, so that what is short does not wait for what is long. It does not know what is read.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::{ConversationError, StoreFailure};
 use super::work::Progress;
@@ -30,6 +30,21 @@ const CARRIED_AT_ONCE: usize = 1;
 /// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
 /// system.
 const STALLED_LIMIT: usize = 8;
+
+/// How many readings of all projects of one agent and pace may be stalled while others take their turns: two of each project.
+const STALLED_PROJECTS_LIMIT: usize = 32;
+
+/// After which part of the limit of its pace a reading that has read nothing lets another one have its turn, where it may. If it was
+/// only slow, one more runs for a while.
+const LENT_AFTER: u32 = 15;
+
+/// How many levels of folders above a folder limit the looks at what is below them. Each level allows twice as many as the one below
+/// it, which is more than one entry can have: entries that do not respond leave turns to the others.
+const LEVELS_ABOVE: usize = 3;
+
+/// How many looks may be had at once, at all folders. A look at a folder that does not respond keeps a thread, and the runtime has 512
+/// of them for all that blocks.
+const LOOKS_AT_ONCE: usize = STALLED_LIMIT << (LEVELS_ABOVE + 1);
 
 /// After how many times the limit of its pace a caller gets an error, even if others read from the same folder meanwhile.
 const PATIENCE: u32 = 4;
@@ -74,21 +89,41 @@ pub struct Place {
     running: Mutex<Vec<Running>>,
     /// How many of its readings may be stalled while others take their turns.
     stalled_limit: usize,
-    /// Of a project: the transcripts of all projects in the folder, where a reading needs a turn too.
-    of_all: Option<Arc<Place>>,
+    /// The place of more than this one, where a reading needs a turn too: the folder above, or the transcripts of all projects.
+    above: Option<Arc<Place>>,
 }
 
 struct Running {
     progress: Arc<Progress>,
-    /// `None` once another took its turn, because it was stalled.
+    /// `None` once another has its turn, because this one read nothing.
     permit: Option<OwnedSemaphorePermit>,
+}
+
+/// How far each of some readings was.
+type Seen = Vec<(Arc<Progress>, u64)>;
+
+/// The wait for a turn, in a place and those above it.
+struct Wait {
+    /// When those that have turns count as stalled.
+    until: Instant,
+    /// How far they were when the wait began.
+    seen: Seen,
+}
+
+impl Wait {
+    fn at(place: &Place) -> Self {
+        Self {
+            until: Instant::now() + place.pace.limit(),
+            seen: place.done_here_and_above(),
+        }
+    }
 }
 
 /// The turn of one reading, which ends when this is dropped.
 pub struct Turn {
     place: Arc<Place>,
     progress: Arc<Progress>,
-    _of_all: Option<Box<Turn>>,
+    _above: Option<Box<Turn>>,
 }
 
 impl Readings {
@@ -103,13 +138,56 @@ impl Readings {
     pub fn project(&self, folder: PathBuf, cwd: String, pace: Pace) -> Arc<Place> {
         let folder = Some(folder);
         let all = (folder.clone(), Some(String::new()), pace);
-        let all = self.place_at(all, Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE));
+        let of_all = Place {
+            stalled_limit: STALLED_PROJECTS_LIMIT,
+            ..Place::new(folder.clone(), pace, OF_PROJECTS_AT_ONCE)
+        };
+        let all = self.place_at(all, of_all);
         let place = Place {
             stalled_limit: 0,
-            of_all: Some(all),
+            above: Some(all),
             ..Place::new(folder.clone(), pace, READINGS_AT_ONCE)
         };
         self.place_at((folder, Some(cwd), pace), place)
+    }
+
+    /// Looks at a folder. They need turns among the looks at what is below the folders above it too, and at all: however many
+    /// folders of one mount do not respond, they use few of the threads.
+    pub fn look(&self, folder: PathBuf) -> Arc<Place> {
+        let place = Place {
+            above: Some(self.looks_below(folder.parent(), 1)),
+            ..Place::new(Some(folder.clone()), Pace::Look, READINGS_AT_ONCE)
+        };
+        self.place_at((Some(folder), None, Pace::Look), place)
+    }
+
+    /// Looks at the transcripts of a project in a folder. Each project counts as a folder two levels below.
+    pub fn look_at_project(&self, folder: PathBuf, cwd: String) -> Arc<Place> {
+        let place = Place {
+            stalled_limit: 0,
+            above: Some(self.looks_below(Some(&folder), 2)),
+            ..Place::new(Some(folder.clone()), Pace::Look, READINGS_AT_ONCE)
+        };
+        self.place_at((Some(folder), Some(cwd), Pace::Look), place)
+    }
+
+    /// Looks at what is so many levels below a folder. Those that are stalled keep their turns.
+    fn looks_below(&self, folder: Option<&Path>, level: usize) -> Arc<Place> {
+        let (folder, name, at_once, above) = match folder {
+            Some(folder) if level <= LEVELS_ABOVE => (
+                folder,
+                format!("{level} below"),
+                STALLED_LIMIT << level,
+                Some(self.looks_below(folder.parent(), level + 1)),
+            ),
+            _ => (Path::new("/"), "all below".to_owned(), LOOKS_AT_ONCE, None),
+        };
+        let place = Place {
+            stalled_limit: 0,
+            above,
+            ..Place::new(Some(folder.into()), Pace::Look, at_once)
+        };
+        self.place_at((Some(folder.into()), Some(name), Pace::Look), place)
     }
 
     /// Exports to a file, and imports.
@@ -145,18 +223,29 @@ impl Place {
             turns: Arc::new(Semaphore::new(at_once)),
             running: Mutex::default(),
             stalled_limit: STALLED_LIMIT,
-            of_all: None,
+            above: None,
         }
     }
 
-    /// Waits for a turn. It is taken from a reading that is stalled.
+    /// Waits for a turn. One that reads nothing lends its own.
     ///
     /// # Errors
     /// When too many readings are stalled.
     pub async fn turn(self: &Arc<Self>, progress: Arc<Progress>) -> Result<Turn, ConversationError> {
-        let permit = self.permit().await?;
-        let of_all = match &self.of_all {
-            Some(folder) => Some(Box::new(Box::pin(folder.turn(Arc::clone(&progress))).await?)),
+        self.turn_within(progress, &mut Wait::at(self)).await
+    }
+
+    async fn turn_within(
+        self: &Arc<Self>,
+        progress: Arc<Progress>,
+        wait: &mut Wait,
+    ) -> Result<Turn, ConversationError> {
+        let permit = self.permit(wait).await?;
+        let above = match &self.above {
+            Some(place) => {
+                let turn = Box::pin(place.turn_within(Arc::clone(&progress), wait));
+                Some(Box::new(turn.await?))
+            }
             None => None,
         };
         lock(&self.running).push(Running {
@@ -166,23 +255,40 @@ impl Place {
         Ok(Turn {
             place: Arc::clone(self),
             progress,
-            _of_all: of_all,
+            _above: above,
         })
     }
 
-    async fn permit(&self) -> Result<OwnedSemaphorePermit, ConversationError> {
+    async fn permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
         // One wait, so that nobody who comes later is before this one.
         let mut acquired = pin!(Arc::clone(&self.turns).acquire_owned());
-        let mut seen = self.done();
+        let mut lends = self.lends_from(Instant::now());
         loop {
-            match timeout(self.pace.limit(), &mut acquired).await {
+            let lent_at = lends.as_ref().map_or(wait.until, |(at, _)| *at);
+            match timeout_at(lent_at.min(wait.until), &mut acquired).await {
                 Ok(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
                 Ok(Err(_)) => return Err(ConversationError::Lost),
-                Err(_) => self.release_stalled(&seen)?,
+                Err(_) => {}
             }
-            seen = self.done();
+            let now = Instant::now();
+            let mut is_lent = false;
+            if let Some((_, seen)) = lends.take_if(|(at, _)| *at <= now) {
+                is_lent = self.lend(&seen);
+                lends = self.lends_from(now);
+            }
+            if wait.until <= now {
+                if !is_lent && self.is_held_up(&wait.seen) {
+                    return Err(self.stalled());
+                }
+                *wait = Wait::at(self);
+            }
         }
+    }
+
+    /// When readings that have read nothing by then lend their turns, and how far they are now. None if none may.
+    fn lends_from(&self, now: Instant) -> Option<(Instant, Seen)> {
+        (self.stalled_limit > 0).then(|| (now + self.pace.limit() / LENT_AFTER, self.done()))
     }
 
     /// Waits for a turn and looks at this place, on a thread that may block.
@@ -229,7 +335,7 @@ impl Place {
     }
 
     /// How far each running reading is.
-    fn done(&self) -> Vec<(Arc<Progress>, u64)> {
+    fn done(&self) -> Seen {
         let running = lock(&self.running);
         let done = running
             .iter()
@@ -237,29 +343,30 @@ impl Place {
         done.collect()
     }
 
-    /// Releases the turns of the readings that have read nothing since.
-    fn release_stalled(&self, seen: &[(Arc<Progress>, u64)]) -> Result<(), ConversationError> {
+    fn done_here_and_above(&self) -> Seen {
+        let mut done = self.done();
+        done.extend(self.above.iter().flat_map(|above| above.done_here_and_above()));
+        done
+    }
+
+    /// Lends the turns of readings that have read nothing since. Whether there were any.
+    fn lend(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
         let mut running = lock(&self.running);
-        let mut room = self.stalled_limit - running.iter().filter(|one| one.permit.is_none()).count();
-        let live = running.iter().filter(|one| one.permit.is_some()).count();
-        // A reading that waits for its turn among all projects has not begun.
-        let (mut released, mut goes_on) = (false, live < self.at_once);
-        for one in running.iter_mut().filter(|one| one.permit.is_some()) {
-            let now = one.progress.done_bytes();
-            let is_same =
-                |(other, done): &&(Arc<Progress>, u64)| Arc::ptr_eq(other, &one.progress) && *done == now;
-            let is_stalled = seen.iter().any(|other| is_same(&other));
-            goes_on |= !is_stalled;
-            if is_stalled && room > 0 {
-                one.permit = None;
-                room -= 1;
-                released = true;
-            }
-        }
-        match released || goes_on {
-            true => Ok(()),
-            false => Err(self.stalled()),
-        }
+        let lent = running.iter().filter(|one| one.permit.is_none()).count();
+        let idle = running
+            .iter_mut()
+            .filter(|one| one.permit.is_some() && one.is_idle(seen));
+        let lending = idle.take(self.stalled_limit.saturating_sub(lent));
+        lending.map(|one| one.permit = None).count() > 0
+    }
+
+    /// Whether all that have turns have read nothing since. Those that wait for their turn above have not begun.
+    fn is_held_up(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let running = lock(&self.running);
+        let mut live = running.iter().filter(|one| one.permit.is_some());
+        let wait_above = live.clone().count() < self.at_once;
+        live.all(|one| one.is_idle(seen))
+            && (!wait_above || self.above.as_ref().is_some_and(|above| above.is_held_up(seen)))
     }
 
     fn stalled(&self) -> ConversationError {
@@ -275,6 +382,15 @@ impl Place {
             ),
             is_passing: true,
         })
+    }
+}
+
+impl Running {
+    /// Whether it runs since then and has read nothing.
+    fn is_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let done = self.progress.done_bytes();
+        let is_same = |other: &(Arc<Progress>, u64)| Arc::ptr_eq(&other.0, &self.progress) && other.1 == done;
+        seen.iter().any(is_same)
     }
 }
 
@@ -300,6 +416,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::task::unconstrained;
 
     use super::*;
 
@@ -320,6 +437,36 @@ mod tests {
             let turn = place.turn(Arc::default()).now_or_never();
             assert_eq!(turn.is_some(), is_had, "{pace:?}");
             turns.extend(turn.map(Result::unwrap));
+        }
+    }
+
+    #[tokio::test]
+    async fn folders_that_do_not_respond_leave_turns_to_those_beside_them() {
+        let readings = Readings::default();
+        let mut turns = Vec::new();
+        let mut had = |folder: String| {
+            let place = readings.look(folder.into());
+            // The runtime has a task that never waits yield at times.
+            let turn = unconstrained(place.turn(Arc::default())).now_or_never();
+            let is_had = turn.is_some();
+            turns.extend(turn.map(Result::unwrap));
+            is_had
+        };
+        for (below, most) in [
+            ("", 16),
+            ("/a", 16),
+            ("/b", 16),
+            ("/a/b", 16),
+            ("/a/c", 16),
+            ("/a/b/c", 16),
+        ] {
+            let count = (0..600)
+                .filter(|number| had(format!("/mnt/dead{below}/{number}")))
+                .count();
+            assert_eq!(count, most, "{below}");
+        }
+        for folder in ["/mnt/live", "/mnt/live/1", "/live", "/live/1"] {
+            assert!(had(folder.to_owned()), "{folder}");
         }
     }
 

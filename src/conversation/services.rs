@@ -29,7 +29,7 @@ use super::events::Hub;
 use super::growth::TurnEnds;
 use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
-use super::readings::{Pace, Readings};
+use super::readings::Readings;
 use super::state::Rules;
 use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
 use super::wakings::Wakings;
@@ -130,9 +130,43 @@ impl Services {
         folder: &str,
         look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.readings.place(Some(folder.into()), Pace::Look);
+        let place = self.readings.look(folder.into());
         let folder = folder.to_owned();
         place.look(move || look(&folder)).await
+    }
+
+    /// Looks at transcripts of a project in an agent's folder, on a thread that may block.
+    ///
+    /// # Errors
+    /// Those of the look; a failure that may pass if the transcripts do not respond.
+    pub async fn look_at_project<T: Send + 'static>(
+        &self,
+        root: &Path,
+        cwd: &str,
+        look: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let place = self.readings.look_at_project(root.into(), cwd.to_owned());
+        place.look(look).await
+    }
+
+    /// Looks whether the transcripts of a project respond. It need not have any. For what then waits for them without a limit.
+    ///
+    /// # Errors
+    /// As [`Services::look_at_project`].
+    pub async fn check_project(&self, entry: &AgentEntry, cwd: &str) -> Result<(), ConversationError> {
+        let Some((root, format)) = entry.listed_transcripts() else {
+            return Ok(());
+        };
+        let any = Path::new("any");
+        let place = format
+            .dialect()
+            .place(root, Some(Path::new(cwd)), Path::new(""), any);
+        let look = move || {
+            // Only that there is an answer counts.
+            let _there = place.symlink_metadata();
+            Ok(())
+        };
+        self.look_at_project(root, cwd, look).await
     }
 
     /// The agent of this name.

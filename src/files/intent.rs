@@ -33,7 +33,7 @@ use super::checked_lines::{self, CheckedFile, ReadError};
 use super::durable::{self, NewFile, make_folders, rename_if_free, sync_folder};
 use super::identity::{Identity, holds, same_content};
 use super::set_aside::{self, Unreadable, set_aside};
-use super::{entries, is_absence, open_file};
+use super::{entries, is_absence, open_file, refuse_links_below};
 
 /// The format of a log.
 const FORMAT: u64 = 1;
@@ -168,6 +168,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
             about: &about,
             groups: groups.clone(),
         };
+        refuse_links_below(data, &log)?;
         let _nothing_is_removed = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
         make_folders(log.parent().unwrap_or(data))?;
         let file = CheckedFile::create(&log, &line)?;
@@ -195,8 +196,9 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     fn read(kind: &Kind<S>, path: &Path) -> Result<Self, ReadError> {
         let wrong = |why: String| Unreadable::Damaged(why);
         let log = log_of(path, kind.log);
-        // What is behind a link is not ours to read as a plan, and even less to delete.
-        if path.is_symlink() || log.is_symlink() {
+        // What is behind a link is not ours to read as a plan, and even less to move or delete.
+        let own = [path.parent().unwrap_or(path), path, &log, &path.join(KEPT)];
+        if own.into_iter().any(Path::is_symlink) {
             return Err(wrong("it is a symbolic link, which is not followed".to_owned()).into());
         }
         let lines: Vec<Value> = checked_lines::read(&log)?;
@@ -430,7 +432,8 @@ impl NewName {
 /// The system's error, which is logged.
 pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf>> {
     let all = data.join(kind.folder);
-    let found = entries(&all).inspect_err(|error| {
+    let listed = refuse_links_below(data, &all.join("any")).and_then(|()| entries(&all));
+    let found = listed.inspect_err(|error| {
         tracing::warn!(path = %all.display(), %error, "cannot list unfinished work");
     });
     let found = found?;

@@ -8,10 +8,10 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
-use super::keeping::once_kept;
+use super::keeping::{lose, once_kept};
 use crate::carrying::files_below;
 use crate::home::Home;
-use crate::support::{App, refused};
+use crate::support::{App, Refusal, refused};
 
 /// What must not be found: a word of each title, prompt, answer and setting.
 const SECRETS: [&str; 8] = [
@@ -141,6 +141,71 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     let (_daemon, app) = home.opened().await;
     assert_eq!(files_with_secrets(&home), []);
     assert_eq!(app.remembered(other).await[0], "stays");
+}
+
+/// Clients that come back get the events that they missed, but none of what was deleted. It is in no log either.
+#[tokio::test]
+async fn no_event_of_a_conversation_that_was_deleted_with_its_transcripts_is_sent_again() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let other = app.begun(&home.project(), &["stays"]).await;
+    let cursor = app.events(other).await.next().await.cursor;
+    let id = conversed(&home, &app).await;
+    let missed = async |last: &str| {
+        let title = json!({"conversationId": other, "title": last});
+        app.call("conversation/update", title).await.unwrap();
+        let mut events = app.events_of(None, Some(cursor.clone())).await;
+        let (mut missed, last) = (Vec::new(), json!(last));
+        loop {
+            let event = json!(events.next().await);
+            let is_last = event["event"]["conversation"]["title"] == last;
+            missed.push(event.to_string());
+            if is_last {
+                return missed.concat();
+            }
+        }
+    };
+    let before = missed("before").await;
+    for secret in ["secrettitle", "secretlater", "secretprompt", "secretlong"] {
+        assert!(before.contains(secret), "{secret}: {before}");
+    }
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+    let after = missed("after").await;
+    assert!(SECRETS.iter().all(|secret| !after.contains(secret)), "{after}");
+    assert!(
+        after.contains("\"deleted\"") && after.contains(&id.to_string()),
+        "{after}"
+    );
+    assert!(after.contains("\"before\""), "{after}");
+    let subscribe = json!({"conversationId": id, "after": cursor});
+    let gone = Refusal(1001, "notFound", false);
+    daemon
+        .raw()
+        .await
+        .refused("conversation/subscribe", subscribe, gone)
+        .await;
+    let logged = home.logged();
+    assert!(SECRETS.iter().all(|secret| !logged.contains(secret)), "{logged}");
+}
+
+/// A backup that was unpacked to show the history.
+#[tokio::test]
+async fn nothing_of_a_deleted_conversation_stays_unpacked() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = conversed(&home, &app).await;
+    app.close(id).await;
+    app.ask("transcript/keep", id).await;
+    lose(&home);
+    let history = app.ask("conversation/history", id).await;
+    assert!(history.to_string().contains("secretprompt"), "{history}");
+    let unpacked = home.data().join("kept/unpacked");
+    let is_there = |(path, _): &(PathBuf, &str)| path.starts_with(&unpacked);
+    assert!(files_with_secrets(&home).iter().any(is_there));
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+    assert_eq!(files_with_secrets(&home), []);
 }
 
 /// After a crash of the machine, the database is replaced by one that is built from the journal.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::edits::places;
 use super::erasing::removed_in_part;
+use super::set_aside::reported;
 use super::{codex_ladder, error_words};
 use crate::carrying::files_below;
 use crate::codex::{ROOT_ID, rollout};
@@ -106,8 +107,12 @@ async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     let journal = home.data().join("journal.jsonl");
     let before = (std::fs::read(&journal).unwrap(), names(&home.data()));
     let calls = Calls::of(&home, &[Call::Read, Call::Open]);
-    for call in [Call::Read, Call::Open] {
-        calls.fail(call, &journal, Errno::IO, ALWAYS);
+    for (call, errno) in [
+        (Call::Read, Errno::IO),
+        (Call::Open, Errno::IO),
+        (Call::Open, Errno::MFILE),
+    ] {
+        calls.fail(call, &journal, errno, ALWAYS);
         let (status, words) = Home::run_command(calls.command());
         assert!(calls.succeed() > 0);
         let error = error_words::check_start("on a disk that fails", status.code(), &words);
@@ -120,6 +125,39 @@ async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     }
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+/// A process without a free descriptor says that the change was not made, and takes the next one.
+#[tokio::test]
+async fn a_change_for_which_no_file_can_be_opened_is_refused_and_can_be_tried_again() {
+    let home = Home::new();
+    let calls = Calls::of(&home, &[Call::Open]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let bodies = home.data().join("bodies");
+    // A long prompt is a file of its own, which a line of the journal names.
+    let long = json!({"conversationId": id, "prompt": "word ".repeat(2_000)});
+    for errno in [Errno::MFILE, Errno::NFILE, Errno::NOSPC] {
+        calls.fail(Call::Open, &bodies, errno, ALWAYS);
+        let told = app.call("conversation/prompt", long.clone()).await;
+        passing("prompt", told, &bodies);
+        assert!(calls.succeed() > 0);
+    }
+    calls.fail(
+        Call::Open,
+        &home.data().join("journal.jsonl"),
+        Errno::MFILE,
+        ALWAYS,
+    );
+    let title = json!({"conversationId": id, "title": "no file is opened for it"});
+    app.call("conversation/update", title).await.unwrap();
+    calls.succeed();
+    app.call("conversation/prompt", long).await.unwrap();
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.get(id).await.title, "no file is opened for it");
+    assert_eq!(app.remembered(id).await.len(), 2);
 }
 
 /// The names in the data folder.
@@ -330,6 +368,82 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
     }
 }
 
+/// Backups cannot be written or read now: neither they nor the transcripts count as damaged, and nothing that was backed up before is
+/// lost.
+#[tokio::test]
+async fn a_backup_that_cannot_be_written_or_read_now_is_not_called_damaged() {
+    let faults = [
+        (Call::Open, Errno::MFILE),
+        (Call::Open, Errno::NOSPC),
+        (Call::Sync, Errno::NOSPC),
+        (Call::Read, Errno::IO),
+        (Call::List, Errno::IO),
+    ];
+    for fault in faults {
+        let (call, errno) = fault;
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let id = app.begun(&home.project(), &["one"]).await;
+        app.close(id).await;
+        let this = json!({"conversationId": id});
+        app.call("transcript/keep", this.clone()).await.unwrap();
+        let (kept, projects) = (home.data().join("kept"), home.data().join("loopback/projects"));
+        let copies = || {
+            let mut copies = files_below(&kept);
+            copies.retain(|path| !path.ends_with("kept.json"));
+            let text = |path: PathBuf| (std::fs::read(&path).unwrap(), path);
+            copies.into_iter().map(text).collect::<Vec<_>>()
+        };
+        let before = copies();
+        assert!(!before.is_empty(), "{fault:?}");
+        app.send(id, "two").await;
+        app.close(id).await;
+        calls.fail(call, &kept, errno, ALWAYS);
+        let params = match call {
+            // Only the totals need a list of all.
+            Call::List => json!({}),
+            _ => this.clone(),
+        };
+        let told = app.call("transcript/keep", params.clone()).await;
+        passing(&format!("a backup: {fault:?}"), told, &kept);
+        assert!(calls.succeed() > 0, "{fault:?}");
+        // What was appended without success does not count.
+        let after = copies();
+        for (text, path) in &before {
+            let is_there = |(now, there): &(Vec<u8>, PathBuf)| there == path && now.starts_with(text);
+            assert!(after.iter().any(is_there), "{fault:?}: {}", path.display());
+        }
+        app.call("transcript/keep", params).await.unwrap();
+        app.call("transcript/keep", this.clone()).await.unwrap();
+
+        std::fs::remove_dir_all(&projects).unwrap();
+        let below = match call {
+            // It writes to the agent's folder.
+            Call::Sync => home.data().join("loopback"),
+            _ => kept.clone(),
+        };
+        if call != Call::List {
+            calls.fail(call, &below, errno, ALWAYS);
+            let told = app.call("transcript/restore", this.clone()).await;
+            passing(&format!("a restore: {fault:?}"), told, &below);
+            let prompt = json!({"conversationId": id, "prompt": "three"});
+            let told = app.call("conversation/prompt", prompt).await;
+            passing(&format!("a prompt: {fault:?}"), told, &below);
+            assert!(calls.succeed() > 0, "{fault:?}");
+        }
+        app.call("transcript/restore", this).await.unwrap();
+        assert_eq!(app.remembered(id).await, ["one", "two"], "{fault:?}");
+        assert_eq!(app.chain(id).await.len(), 1, "{fault:?}");
+        assert_eq!(
+            reported(&app, &home.data()).await,
+            [] as [PathBuf; 0],
+            "{fault:?}"
+        );
+    }
+}
+
 /// Nothing below the folder of all transcripts can be opened, or it cannot be listed.
 #[tokio::test]
 async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
@@ -382,8 +496,18 @@ async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
 /// The conversation is deleted, and whoever asked for its erasure is told that the files still have its words.
 #[tokio::test]
 async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it() {
+    for (call, errno) in [
+        (Call::Sync, Errno::IO),
+        (Call::Sync, Errno::NOSPC),
+        (Call::Open, Errno::MFILE),
+    ] {
+        erases_at_the_next_start(call, errno).await;
+    }
+}
+
+async fn erases_at_the_next_start(call: Call, errno: Errno) {
     let home = Home::keeping_nothing();
-    let calls = Calls::of(&home, &[Call::Sync]);
+    let calls = Calls::of(&home, &[call]);
     let daemon = calls.start();
     let app = daemon.app().await;
     let mut ids = Vec::new();
@@ -391,7 +515,7 @@ async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it(
         ids.push(app.begun(&home.project(), &["a secretprompt"]).await);
     }
     let new = home.data().join("journal.new");
-    calls.fail(Call::Sync, &new, Errno::IO, ALWAYS);
+    calls.fail(call, &new, errno, ALWAYS);
     let delete = json!({"conversationId": ids[0], "transcripts": "delete"});
     let answer = app.call("conversation/delete", delete).await.unwrap();
     let told = answer["notErased"].as_str().unwrap();

@@ -10,8 +10,8 @@ use std::process::Command;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
-use super::set_aside::reported;
-use crate::carrying::files_below;
+use super::set_aside::{left_by_a_move, reported};
+use crate::carrying::{bundled, files_below};
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
 use crate::support::refused;
@@ -229,6 +229,134 @@ async fn no_link_to_a_plan_is_followed() {
             assert_eq!(reported(&app, &home.data()).await, aside, "{case:?}");
         }
     }
+}
+
+/// A link that replaces a folder of plans while the daemon runs. The next start refuses it, see above.
+#[tokio::test]
+async fn no_link_to_a_folder_of_plans_is_followed() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let at = app.checkpoints(id).await[0].id.clone();
+    app.close(id).await;
+    let bundle = bundled(&app, id).await;
+    let foreign = home.path().join("foreign");
+    fs::create_dir_all(foreign.join("mine/kept")).unwrap();
+    for file in ["plan", "mine/plan", "mine/journal", "mine/kept/0", ".x.tmp"] {
+        fs::write(foreign.join(file), "mine").unwrap();
+    }
+    let entries = || fs::read_dir(&foreign).unwrap().count();
+    let before = (contents(&foreign), entries());
+    let other = home.folder_named("other");
+    for (folder, method, params) in [
+        (
+            "imports",
+            "conversation/import",
+            json!({"path": bundle, "newIds": true, "cwd": home.project()}),
+        ),
+        (
+            "copies",
+            "conversation/fork",
+            json!({"conversationId": id, "at": at}),
+        ),
+        (
+            "moves",
+            "conversation/move",
+            json!({"conversationId": id, "cwd": other}),
+        ),
+        (
+            "trees",
+            "transcript/move",
+            json!({"from": other, "to": home.folder_named("tree")}),
+        ),
+    ] {
+        let link = home.data().join(folder);
+        symlink(&foreign, &link).unwrap();
+        let error = app.call(method, params.clone()).await.expect_err(folder);
+        assert_eq!(error.kind, ErrorKind::StoreFailed, "{error:?}");
+        assert!(error.message.contains(link.to_str().unwrap()), "{error:?}");
+        assert_eq!((contents(&foreign), entries()), before, "{folder}");
+        fs::remove_file(link).unwrap();
+        app.call(method, params).await.unwrap();
+    }
+    assert_eq!(app.remembered(id).await, ["one", "two"]);
+}
+
+/// A link in the folder of a plan that is as the daemon wrote it, for the originals or beside them. What is there is neither taken
+/// for an original nor deleted.
+#[tokio::test]
+async fn no_link_in_the_folder_of_a_plan_is_followed() {
+    for (is_recorded, is_kept) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (home, case) = (Home::new(), (is_recorded, is_kept));
+        let (id, folder) = left_by_a_move(&home, is_recorded).await;
+        let foreign = home.path().join("foreign");
+        match is_kept {
+            true => fs::rename(folder.join("kept"), &foreign).unwrap(),
+            false => fs::create_dir(&foreign).unwrap(),
+        }
+        for file in ["1", ".x.tmp"] {
+            fs::write(foreign.join(file), "mine").unwrap();
+        }
+        let before = contents(&foreign);
+        symlink(&foreign, folder.join(if is_kept { "kept" } else { "mine" })).unwrap();
+        let (_daemon, app) = home.opened().await;
+        assert_eq!(contents(&foreign), before, "{case:?}");
+        assert_eq!(app.remembered(id).await, ["one"], "{case:?}");
+        let aside = PathBuf::from(format!("{}.set-aside-1", folder.display()));
+        let reported = reported(&app, &home.data()).await;
+        assert_eq!(reported.contains(&aside), is_kept, "{case:?}: {reported:?}");
+    }
+}
+
+/// A link that is called as a backup of which a kill interrupted the deletion.
+#[tokio::test]
+async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    app.close(id).await;
+    let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
+    let session = Path::new(&kept.kept[0].path).parent().unwrap();
+    // It has what the daemon deletes.
+    let foreign = home.path().join("foreign");
+    copy_tree(session, &foreign);
+    let before = contents(&foreign);
+    assert!(!before.is_empty());
+    drop((daemon, app));
+    let link = home.data().join("kept/gone-59203a7f-542f-4ed7-b742-5d054e2d2039");
+    symlink(&foreign, &link).unwrap();
+    let (_daemon, app) = home.opened().await;
+    keep(&app, json!({})).await.unwrap();
+    let delete = json!({"conversationId": id, "transcripts": "delete"});
+    app.call("conversation/delete", delete).await.unwrap();
+    assert!(!session.exists());
+    assert_eq!(contents(&foreign), before);
+    assert!(link.is_symlink());
+}
+
+/// A kill may have left anything in the folder of the database that is being built. A start deletes it, and nothing through links.
+#[tokio::test]
+async fn rubbish_in_the_folder_of_the_next_database_keeps_no_start_from_succeeding() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    drop((daemon, app));
+    let (next, foreign) = (home.data().join("store.next"), home.path().join("foreign"));
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("db"), "mine").unwrap();
+    for folder in ["new/blobs", "old", "old/old"] {
+        fs::create_dir_all(next.join(folder)).unwrap();
+    }
+    for file in ["db", "new/conf", "new/db", "new/blobs/1", "old/old/snap.0"] {
+        fs::write(next.join(file), "rubbish").unwrap();
+    }
+    symlink(&foreign, next.join("linked")).unwrap();
+    symlink(foreign.join("db"), next.join("old/db")).unwrap();
+    make_pipe(&next.join("new/pipe"));
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["first"]);
+    assert!(!next.exists());
+    assert_eq!(fs::read(foreign.join("db")).unwrap(), b"mine");
 }
 
 /// sled deletes files with certain names from its folder.

@@ -149,6 +149,11 @@ fn line(note: &Value) -> String {
 
 /// A move that was recorded, by a daemon that was killed before it deleted the original: the folder with that and the journal.
 async fn moved(home: &Home) -> (ConversationId, PathBuf) {
+    left_by_a_move(home, true).await
+}
+
+/// The same, or of a move that was not recorded.
+pub(crate) async fn left_by_a_move(home: &Home, is_recorded: bool) -> (ConversationId, PathBuf) {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
@@ -156,6 +161,10 @@ async fn moved(home: &Home) -> (ConversationId, PathBuf) {
     let after = app.lineage(id).await.len();
     move_to(&app, id, &home.folder_named("other")).await.unwrap();
     let to = agents_files(home).pop_first().unwrap().0;
+    let after = match is_recorded {
+        true => after,
+        false => app.lineage(id).await.len(),
+    };
     drop(app);
     drop(daemon);
     let folder = home.data().join("moves").join(format!("{id}.0"));

@@ -4,6 +4,7 @@
 //! The mount is one in user space whose server, this test, answers nothing. It is made in a namespace of the daemon's own.
 //! The tests are skipped where the system does not allow that.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,6 +15,7 @@ use bridge_protocol::turn::StopReason;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::edits::places;
 use crate::home::{Daemon, Home};
 use crate::scripted::configured;
 use crate::support::Refusal;
@@ -58,12 +60,16 @@ pub(crate) fn start(home: &Home) -> Option<Daemon<'_>> {
 
 /// A shell in the namespace of a daemon.
 fn inside(daemon: &Daemon<'_>, script: &str, folder: &Path) -> Command {
+    let mut command = entered(daemon);
+    command.args(["sh", "-euc", script, "sh"]).arg(folder);
+    command
+}
+
+/// What starts a program in the namespace of a daemon.
+fn entered(daemon: &Daemon<'_>) -> Command {
     let target = format!("--target={}", daemon.pid());
     let mut command = Command::new("nsenter");
-    command
-        .args([&target, "--user", "--mount", "--preserve-credentials"])
-        .args(["sh", "-euc", script, "sh"])
-        .arg(folder);
+    command.args([&target, "--user", "--mount", "--preserve-credentials"]);
     command
 }
 
@@ -224,6 +230,175 @@ async fn transcripts_of_a_project_that_do_not_answer_keep_no_other_project_waiti
     for id in [near, there] {
         assert_eq!(app.remembered(id).await, ["one"]);
     }
+}
+
+/// Of many projects the transcripts do not respond, and each is asked for again and again. Other projects are answered first.
+#[tokio::test]
+async fn transcripts_of_many_projects_that_do_not_answer_keep_no_other_project_waiting() {
+    let home = Home::new();
+    // The built-in agent looks for a transcript in all folders, so another one answers the prompt. That one writes none.
+    let (agent, root) = (configured("remote", None), home.data().join("loopback"));
+    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n{command}transcripts = \"{}\"\ntranscript_format = \"claude\"\n{environment}",
+        root.display()
+    ));
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let near = app.begun(&home.project(), &["one"]).await;
+    let prompted = app.make_of(&home.project(), "remote").await;
+    assert_eq!(app.send(prompted, "one").await.stop_reason, StopReason::EndTurn);
+    let mut heads = Vec::new();
+    for id in [near, prompted] {
+        heads.push(app.get(id).await.head.unwrap().to_string());
+    }
+    let written = home.transcript_of(&app, near).await;
+    let text = fs::read_to_string(&written)
+        .unwrap()
+        .replace(&heads[0], &heads[1]);
+    fs::write(written.with_file_name(format!("{}.jsonl", heads[1])), text).unwrap();
+    let mut stalled = Vec::new();
+    for number in 0..8 {
+        let id = app
+            .begun(&home.folder_named(&format!("far{number}")), &["one"])
+            .await;
+        let transcript = home.transcript_of(&app, id).await;
+        stalled.push((id, transcript.parent().unwrap().to_owned()));
+    }
+    let mut mounts = Vec::new();
+    for (_, folder) in &stalled {
+        mounts.push(Mount::over(&daemon, folder));
+    }
+    let mut raw = daemon.raw().await;
+    let reading = ["conversation/history", "conversation/checkpoints"];
+    let mut refused = HashMap::new();
+    for (there, _) in &stalled {
+        for method in reading.repeat(3) {
+            let id = raw.send(method, json!({"conversationId": there})).await;
+            refused.insert(id, method);
+        }
+        let prompt = json!({"conversationId": there, "prompt": "two"});
+        let id = raw.send("conversation/prompt", prompt).await;
+        refused.insert(id, "conversation/prompt");
+    }
+    let mut answered = HashSet::new();
+    for method in reading {
+        answered.insert(raw.send(method, json!({"conversationId": near})).await);
+    }
+    let prompt = json!({"conversationId": prompted, "prompt": "two"});
+    answered.insert(raw.send("conversation/prompt", prompt).await);
+    let made = json!({"cwd": home.project()});
+    answered.insert(raw.send("conversation/new", made).await);
+    while !answered.is_empty() {
+        let answer = raw.next().await;
+        assert!(
+            answered.remove(&answer["id"].as_u64().unwrap()),
+            "answered first: {answer}, of {answered:?}"
+        );
+        assert!(answer.get("error").is_none(), "{answer}");
+    }
+    while !refused.is_empty() {
+        let answer = raw.next().await;
+        let method = refused.remove(&answer["id"].as_u64().unwrap()).unwrap();
+        Refusal(1015, "storeFailed", true).check(&answer, method);
+    }
+    for (mount, (_, folder)) in mounts.into_iter().zip(&stalled) {
+        mount.fail();
+        unmount(&daemon, folder);
+    }
+    for id in [near, stalled[0].0] {
+        assert_eq!(app.remembered(id).await, ["one"]);
+    }
+}
+
+/// What changes a conversation, or copies its transcripts, is refused in time if they do not respond.
+#[tokio::test]
+async fn changes_are_refused_if_the_transcripts_do_not_answer() {
+    let home = Home::new();
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let far = home.folder_named("far");
+    let mut waiting = Vec::new();
+    for method in [
+        "conversation/edit",
+        "conversation/fork",
+        "conversation/resume",
+        "transcript/check",
+        "transcript/keep",
+        "transcript/restore",
+    ] {
+        let id = app.begun(&far, &["one", "two"]).await;
+        let at = places(&app, id).await[1][0].clone();
+        app.close(id).await;
+        let params = match method {
+            "conversation/edit" => json!({"conversationId": id, "at": at, "prompt": "2"}),
+            _ => json!({"conversationId": id}),
+        };
+        waiting.push((method, params, id));
+    }
+    let transcript = home.transcript_of(&app, waiting[0].2).await;
+    let folder = transcript.parent().unwrap();
+    let mount = Mount::over(&daemon, folder);
+    let mut sent = Vec::new();
+    for (method, params, _) in &waiting {
+        let mut raw = daemon.raw().await;
+        let id = raw.send(method, params.clone()).await;
+        sent.push((method, raw, id));
+    }
+    let root = home.data().join("loopback");
+    for (method, raw, id) in &mut sent {
+        let answer = raw.answer(*id).await;
+        Refusal(1015, "storeFailed", true).check(&answer, method);
+        assert!(
+            answer.to_string().contains(root.to_str().unwrap()),
+            "{method}: {answer}"
+        );
+    }
+    mount.fail();
+    unmount(&daemon, folder);
+    for (method, params, id) in waiting {
+        app.call(method, params).await.unwrap();
+        assert_eq!(app.remembered(id).await[0], "one", "{method}");
+    }
+}
+
+/// The transcripts of an agent do not respond when the daemon starts.
+#[tokio::test]
+async fn a_start_waits_for_no_transcripts_that_do_not_answer() {
+    let home = Home::new();
+    let folder = home.folder_named("transcripts");
+    let agent = configured("remote", None);
+    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n{command}transcripts = \"{folder}\"\ntranscript_format = \"claude\"\n{environment}"
+    ));
+    let remote = {
+        let (_daemon, app) = home.opened().await;
+        let id = app.make_of(&home.project(), "remote").await;
+        assert_eq!(app.send(id, "one").await.stop_reason, StopReason::EndTurn);
+        id
+    };
+    // Its namespace has the mount before the daemon starts.
+    let other = Home::new();
+    let Some(outer) = start(&other) else { return };
+    let mount = Mount::over(&outer, Path::new(&folder));
+    let inner = home.command();
+    let mut command = entered(&outer);
+    command.env_clear().arg(inner.get_program());
+    command.envs(inner.get_envs().map(|(name, value)| (name, value.unwrap())));
+    command.stdout(Stdio::null());
+    let daemon = home.start_command(command, &[]);
+    let app = daemon.app().await;
+    let near = app.begun(&home.project(), &["one"]).await;
+    assert_eq!(app.remembered(near).await, ["one"]);
+    let mut raw = daemon.raw().await;
+    let history = raw
+        .ask("conversation/history", json!({"conversationId": remote}))
+        .await;
+    Refusal(1015, "storeFailed", true).check(&history, "conversation/history");
+    mount.fail();
+    unmount(&outer, Path::new(&folder));
+    app.ask("conversation/history", remote).await;
 }
 
 /// A prompt to an open session is refused in time if the folder of its transcripts does not respond, and was not sent: what
@@ -411,6 +586,49 @@ async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
     assert_eq!(app.remembered(there).await, ["one", "two"]);
 }
 
+/// More folders of one mount than the daemon has threads. Those who ask for them are refused in time, and all others are answered
+/// meanwhile.
+#[tokio::test]
+async fn however_many_folders_do_not_answer_the_others_do() {
+    let home = Home::new();
+    let far = home.folder_named("far");
+    let Some(daemon) = start(&home) else { return };
+    let app = daemon.app().await;
+    let near = app.begun(&home.project(), &["one"]).await;
+    let mount = Mount::over(&daemon, Path::new(&far));
+
+    let each = 100;
+    let mut waiting = Vec::new();
+    for part in 0..6 {
+        let mut raw = daemon.raw().await;
+        for number in 0..each {
+            let folder = format!("{far}/{part}/{number}");
+            raw.send("conversation/new", json!({"cwd": folder})).await;
+        }
+        // Sent after them on the same connection: once this is answered, they have been admitted.
+        raw.ask("daemon/status", json!({})).await;
+        assert_eq!(raw.passed, [] as [Value; 0]);
+        waiting.push(raw);
+    }
+    assert_eq!(app.send(near, "two").await.stop_reason, StopReason::EndTurn);
+    assert_eq!(app.messages(near).await.len(), 4);
+    app.make(&home.project()).await;
+    app.make(&home.folder_named("beside")).await;
+
+    let refusal = Refusal(1015, "storeFailed", true);
+    for raw in &mut waiting {
+        // In any order.
+        for _ in 0..each {
+            let answer = raw.next().await;
+            assert!(answer.to_string().contains(&far), "{answer}");
+            refusal.check(&answer, "conversation/new");
+        }
+    }
+    mount.fail();
+    unmount(&daemon, Path::new(&far));
+    assert_eq!(app.remembered(near).await, ["one", "two"]);
+}
+
 /// A move of a folder may take long. Meanwhile conversations are made, and an adoption is refused: its transcript may go.
 #[tokio::test]
 async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
@@ -465,6 +683,10 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
     let all = stalled.send("transcript/list", json!({})).await;
     let mut diagnosing = daemon.raw().await;
     let diagnosis = diagnosing.send("daemon/diagnose", json!({"agents": false})).await;
+    // What matches nothing might be the id of a transcript there.
+    let mut resolving = daemon.raw().await;
+    let unknown = json!({"name": "0f1a1f5e-0000-4000-8000-000000000000"});
+    let unknown = resolving.send("conversation/resolve", unknown).await;
     let found = diagnosing.answer(diagnosis).await["result"]["diagnostics"].clone();
     let found = found.as_array().unwrap();
     let is_told = |one: &Value| {
@@ -479,6 +701,8 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
         .await
         .unwrap();
     assert_eq!(listed["transcripts"][0]["upstreamId"], head.as_str());
+    let answer = resolving.answer(unknown).await;
+    Refusal(1015, "storeFailed", true).check(&answer, "conversation/resolve");
     mount.fail();
     unmount(&daemon, Path::new(&far));
     let listed = stalled.answer(all).await;

@@ -13,6 +13,7 @@ use crate::archive::list::{BUFFER_BYTES, Copy, Stamp, is_transcript};
 use crate::files::digest::sha256;
 use crate::files::durable;
 use crate::files::identity::Hashed;
+use crate::files::is_shortage;
 use crate::paths::ownership::NO_LINK;
 use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparing::begins_with_lines_of;
@@ -161,7 +162,12 @@ impl Folder<'_> {
     /// Copies the part of a file that no copy has yet. Deletes the copies that the file continues under another folder's name.
     /// Returns whether the file does not continue its newest copy.
     fn copy(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
-        let failed = |error| TranscriptError::io("copy", &part.path)(error);
+        let place = self.path.clone();
+        // Room is lacking where the copy is written.
+        let failed = |error| match is_shortage(&error) {
+            true => TranscriptError::io("write a backup to", &place)(error),
+            false => TranscriptError::io("copy", &part.path)(error),
+        };
         let stamp = Stamp::of(&part.path).map_err(failed)?;
         let copies = self.list.files.get(&part.name).into_iter().flatten();
         let copies: Vec<Copy> = copies.filter(|copy| !copy.is_link()).cloned().collect();

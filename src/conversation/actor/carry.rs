@@ -3,6 +3,7 @@
 
 mod files;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -440,12 +441,15 @@ impl Actor {
         look: impl FnOnce(&Services) -> T + Send + 'static,
     ) -> impl Future<Output = Result<T, ConversationError>> + Send + 'static {
         let services = Arc::clone(&self.services);
-        let agent = self.model.record.agent.clone();
+        let (agent, cwd) = (self.model.record.agent.clone(), self.model.record.cwd.clone());
         async move {
             let entry = services.agent(&agent)?;
             let looking = Arc::clone(&services);
             let root = entry.transcript_root();
-            services.look_at(root.as_str(), move |_| Ok(look(&looking))).await
+            let look = move || Ok(look(&looking));
+            services
+                .look_at_project(Path::new(root.as_str()), &cwd, look)
+                .await
         }
     }
 

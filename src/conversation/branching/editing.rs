@@ -34,6 +34,7 @@ impl Branching {
         at: PlaceRef,
     ) -> Result<(Edited, UpstreamSession), ConversationError> {
         self.services.look_at(&self.record.cwd, check_folder).await?;
+        self.services.check_project(&self.entry, &self.record.cwd).await?;
         // The head says what the edit drops.
         let head = self.record.chain.head().map(|head| head.upstream_id.clone());
         let sessions = head.into_iter().chain([at.upstream_id().into()]);

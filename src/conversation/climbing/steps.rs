@@ -80,10 +80,16 @@ impl Climber {
             let transcripts = (format.dialect(), services.home(root));
             let found = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
-            let is_kept = head.is_some_and(|id| {
-                keeping::is_missing(services, root, format, &record.cwd, id)
-                    && keeping::is_kept(services, root, id)
-            });
+            let lost = head.filter(|id| keeping::is_missing(services, root, format, &record.cwd, id));
+            let kept = lost.map(|id| services.keeper.archive.has_transcript(&keeping::key(root, id)));
+            // A head whose backup may be whole is not left for less.
+            if let Some(Err(error)) = &kept
+                && error.is_passing()
+                && goal.min_fidelity > Fidelity::None
+            {
+                return Err(ConversationError::StoreFailed(error.into()));
+            }
+            let is_kept = matches!(kept, Some(Ok(true)));
             Ok::<_, ConversationError>(Inspection { is_kept, ..found })
         });
         let unread = |error: String| Inspection {

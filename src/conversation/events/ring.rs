@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use bridge_protocol::ConversationId;
+
 use super::Encoded;
 
 /// How much a ring holds.
@@ -62,6 +64,12 @@ impl Ring {
             self.bytes -= oldest.len_bytes();
             self.floor = oldest.sequence;
         }
+    }
+
+    /// Removes the events of a conversation.
+    pub fn forget(&mut self, conversation: ConversationId) {
+        self.events.retain(|event| event.conversation != conversation);
+        self.bytes = self.events.iter().map(Encoded::len_bytes).sum();
     }
 
     /// Lets everything go: what came up to this number is not whole.

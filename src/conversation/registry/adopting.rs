@@ -237,6 +237,7 @@ impl Registry {
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
         let turns = head.turns + head.carried_turns;
+        self.services.check_project(&entry, &cwd).await?;
         let services = Arc::clone(&self.services);
         self.reading("transcript/check", Some(record.id), move || {
             if format.dialect().is_gone(&root, id.as_str())

@@ -491,6 +491,10 @@ impl Registry {
                     };
                     return Err(ConversationError::NotFound { what });
                 }
+                for Named { entry, cwd, .. } in &named {
+                    let cwd = cwd.as_deref().unwrap_or_default();
+                    self.services.check_project(entry, cwd).await?;
+                }
                 Ok(Wanted { named, id: None })
             }
             Target::Session(id, agent) => {

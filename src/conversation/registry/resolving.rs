@@ -5,7 +5,7 @@ use bridge_protocol::{ConversationId, ConversationRef};
 
 use super::Registry;
 use super::filter::Filter;
-use crate::conversation::error::{Candidate, ConversationError};
+use crate::conversation::error::{Candidate, ConversationError, StoreFailure};
 
 /// How many candidates an ambiguous name is reported with.
 pub(super) const CANDIDATES_LIMIT: usize = 16;
@@ -80,11 +80,22 @@ impl Registry {
             return Ok(*only);
         }
         match found.as_slice() {
-            // If the folders cannot be read, the error lists no transcripts.
-            [] => Err(ConversationError::NoConversation {
-                name: part.to_owned(),
-                transcripts: self.transcripts_with_prefix(part).await.unwrap_or_default(),
-            }),
+            [] => match self.transcripts_with_prefix(part).await {
+                // What was typed may be the id of a transcript there.
+                Err(ConversationError::StoreFailed(failure)) if failure.is_passing => {
+                    Err(ConversationError::StoreFailed(StoreFailure {
+                        text: format!(
+                            "no conversation matches \"{part}\", and the transcripts could not be searched: {failure}"
+                        ),
+                        ..failure
+                    }))
+                }
+                // If the folders cannot be read, the error lists no transcripts.
+                found => Err(ConversationError::NoConversation {
+                    name: part.to_owned(),
+                    transcripts: found.unwrap_or_default(),
+                }),
+            },
             [(_, only)] => Ok(*only),
             several => {
                 let several = several.iter().take(CANDIDATES_LIMIT);
